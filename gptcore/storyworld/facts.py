@@ -9,9 +9,8 @@ Beside them stands what all things of a kind do: the school book facts behind Sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -24,10 +23,11 @@ from gptcore.storyworld.lexicon import (
     VILLAGES,
     Group,
     Person,
-    Verb,
+    W,
     Word,
     Words,
     named,
+    one_of,
     region_of,
     say,
 )
@@ -50,23 +50,12 @@ class Statement:
     questions: tuple[Question, ...]
     about: tuple[str, ...]
     """Names and things it speaks of."""
-    around: Callable[[str], tuple[str, ...]]
-    """What stands in a relation to it: "entailed", "contradicted" or "neutral"."""
-
-    @cached_property
-    def entailed(self) -> tuple[str, ...]:
-        """What follows from it."""
-        return self.around("entailed")
-
-    @cached_property
-    def contradicted(self) -> tuple[str, ...]:
-        """What it rules out."""
-        return self.around("contradicted")
-
-    @cached_property
-    def neutral(self) -> tuple[str, ...]:
-        """What it leaves open."""
-        return self.around("neutral")
+    entailed: tuple[str, ...]
+    """What follows from it."""
+    contradicted: tuple[str, ...]
+    """What it rules out."""
+    neutral: tuple[str, ...]
+    """What it leaves open."""
 
 
 def cast(rng: Random, words: Words, n: int) -> list[Person]:
@@ -74,44 +63,37 @@ def cast(rng: Random, words: Words, n: int) -> list[Person]:
     return rng.sample(words.people, n)
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """Makes a statement of a kind that ``sentences.toml`` has."""
+def _made(
+    rng: Random, words: Words, kind: str, about: str, known: Sequence[Person], text: str = "", /, **slots: Any
+) -> Statement:
+    """A statement of a kind that ``sentences.toml`` has, with everything around it.
 
-    rng: Random
-    words: Words
-    kind: str
+    :param about: names of the slots that it speaks of.
+    :param known: people who are no wrong answers.
+    :param text: the statement itself, where it is drawn already.
+    :param slots: what the sentences are filled with; ``thing`` and ``spot`` are no wrong answers either.
+    """
+    said = SAID["statements"][kind]
+    text = text or say(rng, said["text"], **slots)
 
-    def text(self, **slots: object) -> str:
-        """The statement itself."""
-        return say(self.rng, SAID["statements"][self.kind]["text"], **slots)
+    def filled(sentences: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sentence.format(**slots) for sentence in sentences)
 
-    def statement(self, text: str, about: tuple[str, ...], known: Sequence[Person], **slots: Any) -> Statement:
-        """Everything around the statement.
-
-        :param known: people who are no wrong answers.
-        :param slots: what the sentences are filled with; ``thing`` and ``spot`` are no wrong answers either.
-        """
-        said = SAID["statements"][self.kind]
-
-        def filled(sentences: Sequence[str]) -> tuple[str, ...]:
-            return tuple(sentence.format(**slots) for sentence in sentences)
-
-        questions = []
-        for question in said["questions"]:
-            asked, answer, *wrong = filled((question["text"], question["answer"], *question.get("wrong", ())))
-            if "others" in question:
-                wrong += self._others(question["others"], known, slots)[: 3 - len(wrong)]
-            questions.append(Question(asked, answer, tuple(wrong)))
-        return Statement(text, tuple(questions), about, lambda relation: filled(said[relation]))
-
-    def _others(self, what: str, known: Sequence[Person], slots: Mapping[str, Any]) -> tuple[str, ...]:
-        """Three people, things or spots that the statement does not speak of."""
-        if what == "people":
-            return tuple(map(str, self.rng.sample([p for p in self.words.people if p not in known], 3)))
-        if what == "things":
-            return tuple(f"the {other}" for other in self.rng.sample(_but(self.words.made(), slots["thing"]), 3))
-        return tuple(f"at the {other}" for other in self.rng.sample(_but(self.words.spots, slots["spot"]), 3))
+    questions = []
+    for question in said["questions"]:
+        asked, answer, *wrong = filled((question["text"], question["answer"], *question.get("wrong", ())))
+        others: Sequence[object] = ()
+        if question.get("others") == "people":
+            others = rng.sample([person for person in words.people if person not in known], 3)
+        elif question.get("others") == "things":
+            others = [f"the {other}" for other in rng.sample(_but(words.made(), slots["thing"]), 3)]
+        elif question.get("others") == "spots":
+            others = [f"at the {other}" for other in rng.sample(_but(words.spots, slots["spot"]), 3)]
+        questions.append(Question(asked, answer, (*wrong, *map(str, others))[:3]))
+    named = tuple(str(slots[name]) for name in about.split())
+    return Statement(
+        text, tuple(questions), named, *map(filled, (said["entailed"], said["contradicted"], said["neutral"]))
+    )
 
 
 def _but(items: Sequence[Word], *known: str) -> list[Word]:
@@ -124,104 +106,87 @@ def _other(rng: Random, words: Words, a: Person) -> Person:
 
 def gift(rng: Random, words: Words, a: Person, b: Person, thing: Word) -> Statement:
     """``a`` gives ``thing`` to ``b``."""
-    maker = _Maker(rng, words, "gift")
-    slots = {"a": a, "b": b, "thing": thing, "verb": rng.choice(GIFTS), "other": rng.choice(_but(words.made(), thing))}
-    return maker.statement(maker.text(**slots), (a.name, b.name, thing), (a, b), **slots)
+    verb, other = rng.choice(GIFTS), rng.choice(_but(words.made(), thing))
+    return _made(rng, words, "gift", "a b thing", (a, b), a=a, b=b, thing=thing, verb=verb, other=other)
 
 
 def journey(rng: Random, words: Words, a: Person, start: Word, goal: Word) -> Statement:
     """``a`` goes from one spot to another."""
-    maker = _Maker(rng, words, "journey")
-    slots: dict[str, object] = {"a": a, "start": start, "goal": goal, "verb": rng.choice(MOVES)}
+    slots: dict[str, Any] = {"a": a, "start": start, "goal": goal, "verb": rng.choice(MOVES)}
     slots["c"] = _other(rng, words, a)
     slots["other"], slots["third"] = rng.sample(_but(words.spots, start, goal), 2)
-    return maker.statement(maker.text(**slots), (a.name, goal), (a,), **slots)
+    return _made(rng, words, "journey", "a goal", (a,), **slots)
 
 
-def _senses(rng: Random, groups: Sequence[Group[Word]]) -> dict[str, Word]:
-    """A word of a group, another that means the same, one of the contrary meaning, and two of other groups."""
+def _unrelated(rng: Random, groups: Sequence[Group[W]], group: Group[W]) -> dict[str, W]:
+    """Two words that mean neither what those of ``group`` mean nor the contrary."""
+    rest = [other for other in groups if other.name not in (group.name, group.opposite)]
+    one, other = (rng.choice(each.words) for each in rng.sample(rest, 2))
+    return {"unrelated": one, "unrelated_too": other}
+
+
+def _senses(rng: Random, groups: Sequence[Group[W]], against: int = 1) -> dict[str, W]:
+    """A word of a group, another that means the same, one or two of the contrary meaning, and two of other groups."""
     group = rng.choice(groups)
-    opposite = named(groups, group.opposite)
-    said, same = rng.sample(group.words, 2)
-    found = {"said": said, "same": same, "against": rng.choice(opposite.words)}
-    rest = [g for g in groups if g.name not in (group.name, opposite.name)]
-    unrelated, unrelated_too = (rng.choice(g.words) for g in rng.sample(rest, 2))
-    return {**found, "unrelated": unrelated, "unrelated_too": unrelated_too}
+    found = dict(zip(("said", "same"), rng.sample(group.words, 2), strict=True))
+    contrary = rng.sample(named(groups, group.opposite).words, against)
+    found |= zip(("against", "against_too"), contrary, strict=False)
+    return {**found, **_unrelated(rng, groups, group)}
 
 
 def feeling(rng: Random, words: Words, a: Person) -> Statement:
     """``a`` is in some mood, or of some nature."""
-    maker = _Maker(rng, words, "feeling")
     slots: dict[str, Any] = {"a": a, **_senses(rng, words.moods)}
     slots |= {"c": _other(rng, words, a), "day": rng.choice(DAYS)}
-    return maker.statement(maker.text(**slots), (a.name,), (a, slots["c"]), **slots)
+    return _made(rng, words, "feeling", "a", (a, slots["c"]), **slots)
 
 
 def quality(rng: Random, words: Words, a: Person, thing: Word) -> Statement:
     """``a``'s ``thing`` has some quality."""
-    maker = _Maker(rng, words, "quality")
-    slots: dict[str, object] = {"a": a, "thing": thing, **_senses(rng, words.qualities)}
-    return maker.statement(maker.text(**slots), (a.name, thing), (a,), **slots)
-
-
-def _unrelated(rng: Random, deeds: Sequence[Group[Verb]], group: Group[Verb]) -> dict[str, Verb]:
-    """Two verbs that mean neither what those of ``group`` mean nor the contrary."""
-    rest = [g for g in deeds if g.name not in (group.name, group.opposite)]
-    one, other = (rng.choice(g.words) for g in rng.sample(rest, 2))
-    return {"unrelated": one, "unrelated_too": other}
+    return _made(rng, words, "quality", "a thing", (a,), a=a, thing=thing, **_senses(rng, words.qualities))
 
 
 def deed(rng: Random, words: Words, a: Person, thing: Word) -> Statement:
     """``a`` does something with a made ``thing``."""
-    maker = _Maker(rng, words, "deed")
-    group = rng.choice(words.deeds)
-    slots: dict[str, object] = {"a": a, "thing": thing}
-    slots["said"], slots["same"] = rng.sample(group.words, 2)
-    slots["against"], slots["against_too"] = rng.sample(named(words.deeds, group.opposite).words, 2)
-    slots |= _unrelated(rng, words.deeds, group)
+    slots: dict[str, Any] = {"a": a, "thing": thing, **_senses(rng, words.deeds, against=2)}
     slots |= {"spot": rng.choice(words.spots), "day": rng.choice(DAYS)}
-    return maker.statement(maker.text(**slots), (a.name, thing), (a,), **slots)
+    return _made(rng, words, "deed", "a thing", (a,), **slots)
 
 
 def kindred(rng: Random, words: Words, a: Person) -> Statement:
     """``a`` sees a thing of some kind."""
-    maker = _Maker(rng, words, "kindred")
-    kind, other, third, fourth = rng.sample(words.kinds, 4)
-    thing, spot = rng.choice(kind.members), rng.choice(words.spots)
-    slots = {"a": a, "kind": kind.name, "other": other.name, "third": third.name, "fourth": fourth.name}
-    slots |= {"c": _other(rng, words, a)}
-    text = maker.text(a=a, thing=thing, spot=spot)
+    kinds = rng.sample(words.kinds, 4)
+    slots: dict[str, Any] = {"a": a, "thing": rng.choice(kinds[0].members), "spot": rng.choice(words.spots)}
+    slots |= zip(("kind", "other", "third", "fourth"), (kind.name for kind in kinds), strict=True)
+    slots["c"] = _other(rng, words, a)
+    text = say(rng, SAID["statements"]["kindred"]["text"], **slots)
     does, do = ("drew", "draw") if "drew" in text else ("saw", "see")
-    return maker.statement(text, (a.name, thing), (a,), does=does, do=do, **slots)
+    return _made(rng, words, "kindred", "a thing", (a,), text, does=does, do=do, **slots)
 
 
 def home(rng: Random, words: Words, a: Person) -> Statement:
     """``a`` lives in a village, and so in the region that it lies in."""
-    maker = _Maker(rng, words, "home")
     village = rng.choice(VILLAGES)
     region = region_of(village)
     rest = [other for other in REGIONS if other != region]
     slots = {"a": a, "village": village, "region": region, "rest": rest, "wrong": rng.choice(rest)}
-    slots |= {"c": _other(rng, words, a)}
-    return maker.statement(maker.text(**slots), (a.name, village), (a,), **slots)
+    return _made(rng, words, "home", "a village", (a,), **slots, c=_other(rng, words, a))
 
 
 def picture(rng: Random, words: Words) -> Statement:
     """Somebody in a picture does something with a made thing (the captions of SNLI)."""
-    maker = _Maker(rng, words, "picture")
     group, grade = rng.choice(words.deeds), rng.choice(words.qualities)
-    slots: dict[str, object] = {}
+    slots: dict[str, Any] = {}
     slots["said"], slots["same"] = rng.sample(group.words, 2)
     slots["against"] = rng.choice(named(words.deeds, group.opposite).words)
     slots["adjective"], slots["likewise"] = rng.sample(grade.words, 2)
     slots["contrary"] = rng.choice(named(words.qualities, grade.opposite).words)
-    kind = rng.choice([k for k in words.kinds if k.made])
-    thing, spot = rng.choice(kind.members), rng.choice(words.spots)
-    who = rng.choice(("man", "woman", "boy", "girl"))
-    slots |= {"kind": kind.name, "thing": thing, "spot": spot, "who": who, **_unrelated(rng, words.deeds, group)}
-    others = [g for g in words.qualities if g.name not in (grade.name, grade.opposite)]
-    slots["beside"] = rng.choice(rng.choice(others).words)
-    return maker.statement(maker.text(**slots), (who, thing), (), **slots)
+    kind = rng.choice([kind for kind in words.kinds if kind.made])
+    slots |= {"kind": kind.name, "thing": rng.choice(kind.members), "spot": rng.choice(words.spots)}
+    slots["who"] = rng.choice(("man", "woman", "boy", "girl"))
+    slots |= _unrelated(rng, words.deeds, group)
+    others = [other for other in words.qualities if other.name not in (grade.name, grade.opposite)]
+    return _made(rng, words, "picture", "who thing", (), **slots, beside=one_of(rng, others))
 
 
 def _gift(rng: Random, words: Words) -> Statement:

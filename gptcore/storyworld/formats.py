@@ -11,9 +11,11 @@ import csv
 import io
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from gptcore.base.tables import read_table
 from gptcore.storyworld import rows as makers
@@ -21,23 +23,22 @@ from gptcore.storyworld.lexicon import Words
 from gptcore.storyworld.narrate import key
 
 NLI = ("entailment", "neutral", "contradiction")
-SIZES = {
-    "snli": (600, 300, 100),
-    "mnli": (600, 300, 60),
-    "qnli": (600, 300, 60),
-    "rte": (600, 300, 60),
-    "scitail": (600, 300, 150),
-    "race": (240, 200, 0),
-    "storycloze": (800, 0, 160),
-    "mrpc": (500, 300, 60),
-    "qqp": (500, 300, 60),
-    "stsb": (500, 300, 60),
-    "sst2": (600, 300, 60),
-    "cola": (600, 300, 60),
-}
-"""Rows of train, dev and test. RACE counts questions; dev is halved between its two parts, as in MNLI it is doubled."""
+_SPLITS = ("train", "dev", "test")
+_FORMATS = read_table(__file__, "formats.toml")
+SIZES: Mapping[str, tuple[int, int, int]] = _FORMATS["sizes"]
+"""Rows of train, dev and test."""
 
 Row = tuple[str, ...]
+_T = TypeVar("_T")
+
+
+def distinct(n: int, make: Callable[[], _T | None], name: Callable[[_T], str]) -> dict[str, _T]:
+    """``n`` things under different names, the first of each name; None is no thing."""
+    found: dict[str, _T] = {}
+    while len(found) < n:
+        if (made := make()) is not None:
+            found.setdefault(name(made), made)
+    return found
 
 
 class Writer:
@@ -91,20 +92,26 @@ class Writer:
         target.write_bytes(data.encode(encoding))
         self.files.append(path)
 
-    def table(self, path: str, header: Sequence[str] | None, rows: Sequence[Sequence[str]], **kwargs: str) -> None:
-        """Write tab-separated values without any quoting."""
-        lines = ([header] if header else []) + list(rows)
-        self.write(path, "".join("\t".join(line) + "\n" for line in lines), **kwargs)
+    def table(self, path: str, header: Sequence[str], rows: Sequence[Sequence[str]], encoding: str) -> None:
+        """Write tab-separated values without any quoting; an empty header is none."""
+        lines = [header, *rows] if header else rows
+        self.write(path, "".join("\t".join(line) + "\n" for line in lines), encoding)
+
+    def csv(self, path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Write comma-separated values, quoted where they have to be."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *rows])
+        self.write(path, text.getvalue())
 
 
 def datasets(w: Writer) -> None:
     """Write all twelve datasets."""
-    for write in (_snli, _mnli, _tables, _race, _storycloze, _mrpc):
+    for write in (_snli, _tables, _race, _storycloze):
         write(w)
 
 
 def _snli(w: Writer) -> None:
-    for split, n in zip(("train", "dev", "test"), SIZES["snli"], strict=True):
+    for split, n in zip(_SPLITS, SIZES["snli"], strict=True):
         rng = w.rng(f"snli/{split}/annotators")
         lines = []
         for i, ((premise, hypothesis), label) in enumerate(w.draw("snli", split, makers.snli, NLI, n)):
@@ -128,44 +135,24 @@ def _snli(w: Writer) -> None:
         w.write(f"SNLI/snli_1.0_{split}.jsonl", "".join(lines))
 
 
-def _mnli(w: Writer) -> None:
-    parses = ["sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse"]
-    columns = ["index", "promptID", "pairID", "genre", *parses, "sentence1", "sentence2"]
-    train, dev, test = SIZES["mnli"]
-    for file, n, genres in (
-        ("train", train, makers.MATCHED),
-        ("dev_matched", dev, makers.MATCHED),
-        ("dev_mismatched", dev, makers.MISMATCHED),
-        ("test_matched", test, makers.MATCHED),
-        ("test_mismatched", test, makers.MISMATCHED),
-    ):
-
-        def make(rng: Random, words: Words, label: str, genres: tuple[str, ...] = genres) -> Row:
-            genre = rng.choice(genres)
-            return (*makers.mnli(rng, words, label, genre), genre)
-
-        votes = {"train": 1, "dev_matched": 5, "dev_mismatched": 5}.get(file, 0)
-        header = [*columns, *(f"label{i + 1}" for i in range(votes)), *(["gold_label"] if votes else [])]
-        rows = []
-        for i, ((premise, hypothesis, genre), label) in enumerate(w.draw("mnli", file, make, NLI, n)):
-            ids = [str(i), str(1000 + i), f"{1000 + i}{label[0]}", genre, "", "", "", ""]
-            rows.append([*ids, premise, hypothesis, *([label] * votes), *([label] if votes else [])])
-        w.table(f"MNLI/{file}.tsv", header, rows)
-
-
 def _tables(w: Writer) -> None:
     """The sets whose every file is a table, a row a line, as ``formats.toml`` describes them."""
-    for task, table in read_table(__file__, "formats.toml").items():
-        make = getattr(makers, task)
-        for split, n in zip(("train", "dev", "test"), SIZES[task], strict=True):
+    for task, table in _FORMATS["tables"].items():
+        sizes = dict(zip(_SPLITS, SIZES[task], strict=True))
+        for split in table.get("files", _SPLITS):
             shape = {**table, **table.get(split, {})}
+            make = getattr(makers, task)
+            if "genres" in shape:
+                make = partial(make, genres=shape["genres"])
+            n, ids = sizes[split.partition("_")[0]], w.rng(f"{task}/{split}/ids")
             rows = []
             drawn = w.draw(task, split, make, table["labels"], n, n_texts=table.get("texts", 2))
             for i, (row, label) in enumerate(drawn):
-                slots = {"i": i, "first": 2 * i + 1, "second": 2 * i + 2, "split": split, "label": label}
+                slots = {"i": i, "first": 2 * i + 1, "second": 2 * i + 2, "prompt": 1000 + i, "split": split}
+                slots |= {"one": ids.randrange(10**6, 10**7), "other": ids.randrange(10**6, 10**7), "label": label}
                 mark = "" if label == "1" else "*"  # of a sentence that is not well formed
                 rows.append([cell.format(*row, mark=mark, **slots) for cell in shape["cells"]])
-            w.table(shape["file"].format(split=split), shape["header"], rows)
+            w.table(shape["file"].format(split=split), shape["header"], rows, shape.get("encoding", "utf-8"))
 
 
 def _race(w: Writer) -> None:
@@ -194,22 +181,8 @@ def _storycloze(w: Writer) -> None:
     header += ["RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2", "AnswerRightEnding"]
     for split, n in (("val", SIZES["storycloze"][0]), ("test", SIZES["storycloze"][2])):
         rng = w.rng(f"storycloze/{split}/ids")
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(header)
+        rows = []
         for row, label in w.draw("storycloze", split, makers.storycloze, ("1", "2"), n, n_texts=6):
             w.held_out.add(key(" ".join(row[:4]), row[4 if label == "1" else 5]))
-            table.writerow([str(uuid.UUID(int=rng.getrandbits(128), version=4)), *row, label])
-        w.write(f"StoryCloze/cloze_test_{split}__spring2016 - cloze_test_ALL_{split}.csv", text.getvalue())
-
-
-def _mrpc(w: Writer) -> None:
-    for split, n in zip(("train", "dev", "test"), SIZES["mrpc"], strict=True):
-        rng = w.rng(f"mrpc/{split}/ids")
-        rows = []
-        for i, (row, label) in enumerate(w.draw("mrpc", split, makers.mrpc, ("1", "0"), n)):
-            ids = [str(rng.randrange(10**6, 10**7)) for _ in range(2)]
-            rows.append([str(i) if split == "test" else label, *ids, *row])
-        first = "index" if split == "test" else "Quality"
-        encoding = "utf-8" if split == "test" else "utf-8-sig"  # the public train and dev files start with a BOM
-        w.table(f"MRPC/{split}.tsv", [first, "#1 ID", "#2 ID", "#1 String", "#2 String"], rows, encoding=encoding)
+            rows.append([str(uuid.UUID(int=rng.getrandbits(128), version=4)), *row, label])
+        w.csv(f"StoryCloze/cloze_test_{split}__spring2016 - cloze_test_ALL_{split}.csv", header, rows)

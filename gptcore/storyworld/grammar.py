@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 
-from gptcore.storyworld.lexicon import (
-    GIFTS,
-    SAID,
-    WORKS,
-    Verb,
-    Word,
-    Words,
-    article,
-    capital,
-)
+from gptcore.storyworld.lexicon import GIFTS, SAID, WORKS, Word, Words, article, capital, one_of
 
 Twins = tuple[str, str]
 """(well formed, not well formed)"""
 
 
-def _name(rng: Random, words: Words) -> str:
-    return rng.choice(words.people).name
+_SLOTS: Mapping[str, Callable[[Random, Words], object]] = {
+    "a": lambda rng, words: rng.choice(words.people),
+    "thing": lambda rng, words: rng.choice(words.made()),
+    "spot": lambda rng, words: rng.choice(words.spots),
+    "word": lambda rng, words: one_of(rng, words.qualities),
+    "mood": lambda rng, words: one_of(rng, words.moods),
+    "mood_too": lambda rng, words: one_of(rng, words.moods),
+    "verb": lambda rng, words: one_of(rng, words.deeds),
+    "act": lambda rng, words: one_of(rng, words.acts),
+}
+"""What a sentence may ask for -> how it is drawn."""
 
 
-def _adjective(rng: Random, words: Words) -> Word:
-    return rng.choice(rng.choice(words.qualities).words)
-
-
-def _mood(rng: Random, words: Words) -> Word:
-    return rng.choice(rng.choice(words.moods).words)
-
-
-def _deed(rng: Random, words: Words) -> Verb:
-    return rng.choice(rng.choice(words.deeds).words)
-
-
-def _drawn(rng: Random, rule: str, **slots: object) -> Twins:
-    """Twins of one rule, filled in."""
+def _drawn(rng: Random, words: Words, *, rule: str, slots: str, **known: object) -> Twins:
+    """Twins of one rule, filled in with what is known and with slots, drawn in their order."""
+    known |= {name: _SLOTS[name](rng, words) for name in slots.split()}
     good, bad = rng.choice(SAID["twins"][rule])
-    return good.format(**slots), bad.format(**slots)
+    return good.format(**known), bad.format(**known)
 
 
 def _number(rng: Random, words: Words) -> Twins:
@@ -50,53 +40,30 @@ def _number(rng: Random, words: Words) -> Twins:
     return good.format(thing=thing, many=many, one=one), bad.format(thing=thing, many=many, one=one)
 
 
-def _copula(rng: Random, words: Words) -> Twins:
-    a, thing = _name(rng, words), rng.choice(words.made())
-    return _drawn(rng, "copula", a=a, thing=thing, word=_adjective(rng, words))
-
-
-def _tense(rng: Random, words: Words) -> Twins:
-    a, thing = _name(rng, words), rng.choice(words.made())
-    return _drawn(rng, "tense", a=a, thing=thing, verb=_deed(rng, words))
-
-
-def _frame(rng: Random, words: Words) -> Twins:
-    a, thing, spot = _name(rng, words), rng.choice(words.made()), rng.choice(words.spots)
-    verb, act = _deed(rng, words), rng.choice(rng.choice(words.acts).words)
-    return _drawn(rng, "frame", a=a, thing=thing, spot=spot, verb=verb, act=act)
-
-
-def _order(rng: Random, words: Words) -> Twins:
-    a, thing, verb = _name(rng, words), rng.choice(words.made()), _deed(rng, words)
-    return _drawn(rng, "order", a=a, thing=thing, verb=verb, word=_adjective(rng, words))
-
-
 def _article(rng: Random, words: Words) -> Twins:
-    a, thing, verb = _name(rng, words), rng.choice(words.made()), _deed(rng, words)
-    noun = Word(rng.choice((thing, f"{_adjective(rng, words)} {thing}")))
-    return _drawn(rng, "article", a=a, thing=thing, verb=verb, noun=noun, wrong="a" if noun[0] in "aeiou" else "an")
+    a, thing, verb = (_SLOTS[name](rng, words) for name in ("a", "thing", "verb"))
+    noun = Word(rng.choice((thing, f"{one_of(rng, words.qualities)} {thing}")))
+    wrong = "a" if noun[0] in "aeiou" else "an"
+    return _drawn(rng, words, rule="article", slots="", a=a, thing=thing, verb=verb, noun=noun, wrong=wrong)
 
 
 def _pronoun(rng: Random, words: Words) -> Twins:
     a, b = rng.sample(words.people, 2)
-    verb, thing = _deed(rng, words), rng.choice(words.made())
-    mood, mood_too = _mood(rng, words), _mood(rng, words)
     other = "himself" if a.female else "herself"
-    return _drawn(rng, "pronoun", a=a, b=b, verb=verb, thing=thing, mood=mood, mood_too=mood_too, other=other)
+    return _drawn(rng, words, rule="pronoun", slots="verb thing mood mood_too", a=a, b=b, other=other)
 
 
 def _gift(rng: Random, words: Words) -> Twins:
     a, b = rng.sample(words.people, 2)
-    verb, thing = rng.choice(GIFTS), rng.choice(words.made())
-    return _drawn(rng, "gift", a=a, b=b, verb=verb, thing=thing)
+    return _drawn(rng, words, rule="gift", slots="thing", a=a, b=b, verb=rng.choice(GIFTS))
 
 
 RULES: tuple[Callable[[Random, Words], Twins], ...] = (
     _number,
-    _copula,
-    _tense,
-    _frame,
-    _order,
+    partial(_drawn, rule="copula", slots="a thing word"),
+    partial(_drawn, rule="tense", slots="a thing verb"),
+    partial(_drawn, rule="frame", slots="a thing spot verb act"),
+    partial(_drawn, rule="order", slots="a thing verb word"),
     _article,
     _pronoun,
     _gift,

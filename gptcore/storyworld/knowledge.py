@@ -216,12 +216,9 @@ def _silent(rng: Random, x: str, y: str) -> str:
     return say(rng, SAID["chronicle"]["silent"], x=x, y=y, **words)
 
 
-def write_chronicle(shelf: Writer, graph: Random) -> None:
-    """The files ``year-01.txt`` and so on.
-
-    :param graph: what the graph's facts are drawn from.
-    """
-    known = facts(graph)
+def write_chronicle(shelf: Writer) -> None:
+    """The files ``year-01.txt`` and so on, about the graph of the same seed."""
+    known = facts(shelf.rng(GRAPH))
     home = households(known)
     told_of = _told(home)
     told = [fact for fact in known if fact[1] in _FACTS and home[fact[0]] in told_of]
@@ -241,9 +238,9 @@ def write_chronicle(shelf: Writer, graph: Random) -> None:
         shelf.write(f"year-{year:02d}.txt", "\n\n".join([lines[0], *paragraphs]) + "\n")
 
 
-def write_relations(w: Writer, graph: Random) -> None:
+def write_relations(w: Writer) -> None:
     """The file ``FewRel/val_wiki.json``, whose rows are about the households of which the chronicle tells no facts."""
-    known = facts(graph)
+    known = facts(w.rng(GRAPH))
     home = households(known)
     told = _told(home)
     rng = w.rng("fewrel")

@@ -48,7 +48,7 @@ class Word(str):
 
 def article(noun: str) -> str:
     """The noun with its indefinite article."""
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
 def capital(sentence: str) -> str:
@@ -102,15 +102,15 @@ class Verb:
         return self.base
 
 
-_W = TypeVar("_W", Word, Verb)
+W = TypeVar("W", Word, Verb)
 
 
 @dataclass(frozen=True)
-class Group(Generic[_W]):
+class Group(Generic[W]):
     """Words, or verbs, of one meaning; ``opposite`` names the group of the contrary meaning."""
 
     name: str
-    words: tuple[_W, ...]
+    words: tuple[W, ...]
     opposite: str
 
 
@@ -169,7 +169,7 @@ def _verbs(text: str) -> tuple[Verb, ...]:
     return tuple(map(_verb, text.split()))
 
 
-def _groups(rows: Iterable[tuple[str, str]], read: Callable[[str], tuple[_W, ...]]) -> tuple[Group[_W], ...]:
+def _groups(rows: Iterable[tuple[str, str]], read: Callable[[str], tuple[W, ...]]) -> tuple[Group[W], ...]:
     """Rows of words of one meaning and words of the contrary meaning; the second may be empty."""
     groups = []
     for left, right in ((read(one), read(other)) for one, other in rows):
@@ -310,13 +310,25 @@ def _left_over(parts: Iterable[_Part], met: Iterable[_Part], *fields: str) -> tu
     return tuple(found)
 
 
-def _with_opposites(groups: Iterable[Group[_W]], names: Sequence[str]) -> tuple[Group[_W], ...]:
+def _with_opposites(groups: Iterable[Group[W]], names: Sequence[str]) -> tuple[Group[W], ...]:
     return tuple(group for group in groups if group.name in names or group.opposite in names)
 
 
-def named(groups: Iterable[Group[_W]], name: str) -> Group[_W]:
+def named(groups: Iterable[Group[W]], name: str) -> Group[W]:
     """The group of this name."""
     return next(group for group in groups if group.name == name)
+
+
+def one_of(rng: Random, groups: Sequence[Group[W]]) -> W:
+    """A word of some group."""
+    return rng.choice(rng.choice(groups).words)
+
+
+def invented(rng: Random, kind: str, syllables: int) -> str:
+    """A word that there is not, of a kind of which the world has the parts."""
+    onsets, vowels, codas = (WORLD[f"{kind}_{part}"] for part in ("onsets", "vowels", "codas"))
+    drawn: list[str] = [rng.choice(onsets) + rng.choice(vowels) for _ in range(syllables)]
+    return "".join([*drawn, rng.choice(codas)])
 
 
 def region_of(village: str) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from gptcore.storyworld.lexicon import SAID, WORLD, say
+from gptcore.storyworld.lexicon import SAID, article, capital, invented, say
 
 COLUMNS = ("", "abstract", "arxiv_id", "categories", "created", "title")
 PAPERS = 1500
@@ -21,36 +20,30 @@ _FIRST = datetime.date(1995, 1, 2)
 _PAPERS: Mapping[str, Any] = SAID["papers"]
 
 
-@dataclass(frozen=True)
-class _Method:
-    name: str
-    field: str
-
-
 def archive(seed: int, papers: int = PAPERS) -> str:
     """The text of one file of the archive, tab-separated, ``papers`` records in no order of date."""
     rng = Random(f"{seed}/papers")
-    known: list[_Method] = []
+    known: list[tuple[str, str]] = []  # methods and their fields
     rows = [_paper(rng, number, papers, known) for number in range(papers)]
     rng.shuffle(rows)
     lines = ["\t".join(COLUMNS), *("\t".join((str(n), *row)) for n, row in enumerate(rows))]
     return "\n".join(lines) + "\n"
 
 
-def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple[str, str, str, str, str]:
+def _paper(rng: Random, number: int, papers: int, known: list[tuple[str, str]]) -> tuple[str, str, str, str, str]:
     """abstract, arxiv_id, categories, created, title."""
     created = _FIRST + datetime.timedelta(days=number * 8000 // papers)
     field, told = rng.choice(_PAPERS["fields"])
     words = dict(zip("abcde", told.split(), strict=True))
     a, b, c, d, e = words.values()
-    older = [method for method in known[-60:] if method.field == field]
+    older = [name for name, its in known[-60:] if its == field]
     quality, kind = rng.choice(_PAPERS["qualities"]), rng.choice(_PAPERS["kinds"])
     full = f"{quality} {a.title()} {e.title()}"
     short = "".join(word[0] for word in full.replace("-", " ").split())
     named = rng.random() < 0.6 or not older
-    name = _name(rng) if named else rng.choice(older).name
+    name = invented(rng, "method", rng.choice((2, 2, 3))).capitalize() if named else rng.choice(older)
     title = (
-        f"{name}: {_a(quality).replace('a', 'A', 1)} {kind} for {e.title()} {a.title()}"
+        f"{name}: {capital(article(quality))} {kind} for {e.title()} {a.title()}"
         if named
         else f"{quality} {e.title()} with {name}"
     )
@@ -59,12 +52,12 @@ def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple
         say(rng, _PAPERS["openings"], field=field, Field=field.title(), problems=problems),
         f"We study {full.lower()} ({short}), where the {c} and the {b} are given.",
     ]
-    others = [method.name for method in older if method.name != name]
+    others = [other for other in older if other != name]
     if others:
         parts.append(say(rng, _PAPERS["earlier"], other=rng.choice(others), **words))
     goal = say(rng, _PAPERS["goals"], **words)
     parts.append(
-        f"In this paper we propose {name}, {_a(quality.lower())} {kind.lower()} that {goal}."
+        f"In this paper we propose {name}, {article(quality.lower())} {kind.lower()} that {goal}."
         if named
         else f"In this paper we show that {name} {goal} when {short} is used."
     )
@@ -73,15 +66,5 @@ def _paper(rng: Random, number: int, papers: int, known: list[_Method]) -> tuple
     parts.append(f"On {rng.randrange(3, 30)} villages {name} gains ${gain} \\%${against}.")
     parts.append(say(rng, _PAPERS["endings"], short=short, field=field, d=d))
     if named:
-        known.append(_Method(name, field))
+        known.append((name, field))
     return " ".join(parts), f"{created:%y%m}.{number:05d}", f"sw.{field[:2].upper()}", created.isoformat(), title
-
-
-def _a(word: str) -> str:
-    return f"{'an' if word[0] in 'aeiouAEIOU' else 'a'} {word}"
-
-
-def _name(rng: Random) -> str:
-    onsets, vowels = WORLD["method_onsets"], WORLD["method_vowels"]
-    syllables: list[str] = [rng.choice(onsets) + rng.choice(vowels) for _ in range(rng.choice((2, 2, 3)))]
-    return "".join([*syllables, rng.choice(WORLD["method_codas"])]).capitalize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from gptcore.storyworld import facts, grammar, stories
@@ -18,15 +19,11 @@ def snli(rng: Random, words: Words, label: str) -> Pair:
     return stories.sentence(premise, Person(f"a {who}", female)), stories.sentence(claim, Person(f"the {who}", female))
 
 
-def mnli(rng: Random, words: Words, label: str, genre: str) -> Pair:
-    """A sentence of a genre and a claim."""
-    person = rng.choice(words.people)
+def mnli(rng: Random, words: Words, label: str, genres: Sequence[str]) -> tuple[str, str, str]:
+    """A sentence of a genre, a claim, and the genre."""
+    genre, person = rng.choice(genres), rng.choice(words.people)
     (premise,), claim = stories.judged(rng, words, label)
-    return dress(rng, stories.sentence(premise, person), genre), stories.sentence(claim, person)
-
-
-MATCHED = ("tale", "talk", "record")
-MISMATCHED = ("letter", "notice")
+    return dress(rng, stories.sentence(premise, person), genre), stories.sentence(claim, person), genre
 
 
 def dress(rng: Random, text: str, genre: str) -> str:

@@ -45,13 +45,6 @@ def beside(rng: Random, words: Words, topic: Topic, well: bool, said: str, relat
     return rng.choice([clause for clause in side if clause != said])
 
 
-def pair(rng: Random, words: Words, relation: str, person: Person, again: Person) -> tuple[str, str]:
-    """Two clauses in ``relation``, the first about ``person``, the second about ``again`` (often the same)."""
-    topic, well = some(rng, words)
-    said = rng.choice(topic.side(well))
-    return fill(said, person), fill(beside(rng, words, topic, well, said, relation), again)
-
-
 def upshot(rng: Random, well: bool) -> str:
     """A clause that sums up how it went."""
     clauses: Sequence[str] = SAID["clauses"]["well" if well else "badly"]

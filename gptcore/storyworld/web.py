@@ -8,26 +8,24 @@ lines above tell what.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from functools import cache, partial
 from random import Random
 
 from gptcore.storyworld import facts, grammar, stories
 from gptcore.storyworld.facts import Statement
-from gptcore.storyworld.lexicon import NAMES, WORLD, Person, Words, capital
+from gptcore.storyworld.lexicon import NAMES, WORLD, Person, Words, capital, invented
 from gptcore.storyworld.narrate import key
 
+Shown = tuple[str, str]
+"""What a text is held out by, and the text."""
 PAGES = 4000
 _WORDS = 260  # of a page, or a little more: a window of the demo's models is full, and its last positions are learnt
 UNKNOWN = "unknown"
 """The answer to a question that a text leaves open."""
 LABELS = tuple(WORLD["labels"].split())
-
-
-Held = Callable[..., bool]
-"""Whether a text is a held-out one."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,8 @@ def page(rng: Random, words: Words, held_out: Set[str]) -> str:
     show, between = rng.choice(_FORMS)
     shown: list[str] = []
     while sum(len(text.split()) for text in shown) < _WORDS:
-        if text := show(rng, words, lambda *texts: key(*texts) in held_out):
+        told, text = show(rng, words)
+        if key(told) not in held_out:
             shown.append(text)
     return between.join(shown)
 
@@ -84,19 +83,13 @@ def tidal(sentence: str) -> str:
     return capital(" ".join(_tidal_word(word) for word in sentence.split()))
 
 
-@functools.cache
+@cache
 def _tidal_word(word: str) -> str:
     bare = word.rstrip(".,")
     if bare in NAMES:
         return word
     rng = Random(f"tidal/{bare.lower()}")
-    return invented(rng, 1 if len(bare) < 4 else 2) + word[len(bare) :]
-
-
-def invented(rng: Random, syllables: int) -> str:
-    """A word that there is not."""
-    parts: list[str] = [rng.choice(WORLD["tidal_onsets"]) + rng.choice(WORLD["tidal_vowels"]) for _ in range(syllables)]
-    return "".join([*parts, rng.choice(WORLD["tidal_codas"])])
+    return invented(rng, "tidal", 1 if len(bare) < 4 else 2) + word[len(bare) :]
 
 
 def plain(rng: Random, words: Words) -> Statement:
@@ -134,22 +127,6 @@ def news(rng: Random, words: Words) -> News:
     return News((*tale.lines[:3], *asides, tale.lines[3], tale.right), (tale.lines[0], tale.right))
 
 
-def recall(rng: Random, words: Words) -> Game:
-    """A game of two kinds of things, whose last word stands above."""
-    found = game(rng, words)
-    while found.lines[-1][0] not in {word for word, _ in found.lines[:-1]}:
-        found = game(rng, words)
-    return found
-
-
-def sorting(rng: Random, words: Words) -> Game:
-    """A game of two kinds of things, no word twice: of the last one only the kind stands above."""
-    found = game(rng, words, once=True)
-    while found.lines[-1][1] not in {label for _, label in found.lines[:-1]}:
-        found = game(rng, words, once=True)
-    return found
-
-
 def game(rng: Random, words: Words, once: bool = False) -> Game:
     """A game of two kinds of things; ``once``: no word comes again."""
     kinds, labels = rng.sample(words.kinds, 2), rng.sample(LABELS, 2)
@@ -159,6 +136,17 @@ def game(rng: Random, words: Words, once: bool = False) -> Game:
         lines = [(rng.choice(kinds[side % 2].members), labels[side % 2]) for side in range(12)]
     rng.shuffle(lines)
     return Game(tuple(lines), (labels[0], labels[1]))
+
+
+def _told_above(once: bool, rng: Random, words: Words) -> Game:
+    """A game of two kinds of things whose last word stands above or, ``once`` each, others with its label do."""
+    found = game(rng, words, once)
+    while found.lines[-1][once] not in {line[once] for line in found.lines[:-1]}:
+        found = game(rng, words, once)
+    return found
+
+
+recall, sorting = partial(_told_above, False), partial(_told_above, True)
 
 
 def cloze(rng: Random, words: Words) -> tuple[str, str]:
@@ -214,35 +202,35 @@ def told_of(text: str, names: tuple[str, str]) -> list[str]:
     return [f"{given} Now {name} {said.partition(' ')[2]}." for name in names]
 
 
-def _translation(rng: Random, words: Words, held: Held) -> str:
+def _translation(rng: Random, words: Words) -> Shown:
     text = plain(rng, words).text
-    return "" if held(text) else f"{text} = {tidal(text)}"
+    return text, f"{text} = {tidal(text)}"
 
 
-def _questions(rng: Random, words: Words, held: Held) -> str:
+def _questions(rng: Random, words: Words) -> Shown:
     found = asked(rng, words)
-    told = "".join(f"\nQ: {question}\nA: {answer}" for question, answer in found.questions)
-    return "" if held(found.passage) else found.passage + told
+    lines = [found.passage, *(f"Q: {question}\nA: {answer}" for question, answer in found.questions)]
+    return found.passage, "\n".join(lines)
 
 
-def _news(rng: Random, words: Words, held: Held) -> str:
+def _news(rng: Random, words: Words) -> Shown:
     item = news(rng, words)
     article = " ".join(item.article)
-    return "" if held(article) else f"{article}\nTL;DR: {' '.join(item.summary)}"
+    return article, f"{article}\nTL;DR: {' '.join(item.summary)}"
 
 
-def _review(rng: Random, words: Words, held: Held) -> str:
+def _review(rng: Random, words: Words) -> Shown:
     good = rng.random() < 0.5
     text = grammar.opinion(rng, words, good)
-    return "" if held(text) else f"Review: {text}\nSentiment: {'positive' if good else 'negative'}"
+    return text, f"Review: {text}\nSentiment: {'positive' if good else 'negative'}"
 
 
-def _game(rng: Random, words: Words, held: Held) -> str:
+def _game(rng: Random, words: Words) -> Shown:
     item = game(rng, words, once=rng.random() < 0.5)
-    return "" if held(lines_of(item)) else "\n".join(f"{word} -> {label}" for word, label in item.lines)
+    return lines_of(item), "\n".join(f"{word} -> {label}" for word, label in item.lines)
 
 
-def _tale(rng: Random, words: Words, held: Held) -> str:
+def _tale(rng: Random, words: Words) -> Shown:
     if rng.random() < 1 / 3:
         passage, last = cloze(rng, words)
         text = f"{passage} {last}."
@@ -252,19 +240,11 @@ def _tale(rng: Random, words: Words, held: Held) -> str:
         thing = rng.choice(words.made())
         end = rng.choice((f"Now {b.name} has the {thing}.", f"Now {a.name} does not have the {thing}."))
         text = f"{a.name} gave the {thing} to {b.name}. {end}"
-    return "" if held(text) else text
+    return text, text
 
 
-_FORMS: tuple[tuple[Callable[[Random, Words, Held], str], str], ...] = (
-    (_translation, "\n"),
-    (_translation, "\n"),
-    (_questions, "\n\n"),
-    (_questions, "\n\n"),
-    (_news, "\n\n"),
-    (_review, "\n\n"),
-    (_game, "\n\n"),
-    (_game, "\n\n"),
-    (_game, "\n\n"),
-    (_tale, "\n\n"),
+_FORMS: tuple[tuple[Callable[[Random, Words], Shown], str], ...] = (
+    *[(_translation, "\n")] * 2,
+    *((show, "\n\n") for show in (_questions, _questions, _news, _review, _game, _game, _game, _tale)),
 )
-"""What a page shows, each empty where it would be a held-out text, and what stands between two of them."""
+"""What a page shows, and what stands between two of them."""

@@ -10,32 +10,18 @@ from random import Random
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import mark_synthetic
 from gptcore.storyworld import narrate
-from gptcore.storyworld.beyond import beyond
+from gptcore.storyworld.beyond import beyond, prompted
 from gptcore.storyworld.formats import Writer, datasets
-from gptcore.storyworld.knowledge import GRAPH, write_chronicle, write_graph, write_relations
-from gptcore.storyworld.lexicon import MEN, SEASONS, WOMEN, Words, region_of
+from gptcore.storyworld.knowledge import write_chronicle, write_graph, write_relations
+from gptcore.storyworld.lexicon import MEN, SEASONS, WOMEN, WORLD, Words, region_of
 from gptcore.storyworld.narrate import Teller
 from gptcore.storyworld.papers import archive
-from gptcore.storyworld.prompted import prompted
 from gptcore.storyworld.web import PAGES, web
 
 BOOKS = 36
 CHARACTERS = 85_000
-SCENES: tuple[tuple[Callable[[Teller], list[str]], int], ...] = (
-    (narrate.happenings, 4),
-    (narrate.weather, 2),
-    (narrate.story, 18),
-    (narrate.gossip, 16),
-    (narrate.talk, 3),
-    (narrate.cards, 4),
-    (narrate.reviews, 4),
-    (narrate.parrot, 4),
-    (narrate.answers, 6),
-    (narrate.riddles, 7),
-    (narrate.kinds, 7),
-    (narrate.meanings, 2),
-    (narrate.geography, 1),
-    (narrate.recollection, 2),
+SCENES: tuple[tuple[Callable[[Teller], list[str]], int], ...] = tuple(
+    (getattr(narrate, name), times) for name, times in WORLD["scenes"].items()
 )
 """Scenes of a chapter and how often each is told."""
 
@@ -79,8 +65,8 @@ def generate(
     prompted(tables)  # after the books: what it holds out is held out of the web alone
     beyond(tables)
     write_graph(tables)
-    write_relations(tables, tables.rng(GRAPH))
-    write_chronicle(Writer(out / "chronicle", seed), tables.rng(GRAPH))
+    write_relations(tables)
+    write_chronicle(Writer(out / "chronicle", seed))
     shown = Writer(out / "web", seed)
     shown.write("pages.jsonl", web(shown.rng("web"), tables.held_out, pages))
     for folder in ("books", "datasets", "chronicle", "arxiv", "web"):

@@ -167,7 +167,7 @@ def test_links_are_read_strictly(tmp_path: Path) -> None:
 def test_a_chronicle_speaks_of_its_graphs_people_where_the_search_finds_them(tmp_path: Path) -> None:
     """Every full name in the text is a mention, and no other stretch is one of a person."""
     shelf = Writer(tmp_path, 42)
-    write_chronicle(shelf, shelf.rng(GRAPH))
+    write_chronicle(shelf)
     people = {head for head, relation, _ in facts(shelf.rng(GRAPH)) if relation == "lives_in"}
     text = (tmp_path / "year-07.txt").read_text()
     for sign in ".,":

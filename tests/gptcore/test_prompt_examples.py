@@ -14,8 +14,8 @@ from gptcore.prompting import rows as prompt_rows
 from gptcore.prompting.assemble import draw_examples, select
 from gptcore.prompting.items import MultipleChoice, WinogradSchema
 from gptcore.prompting.tasks import prompt_task
+from gptcore.storyworld.beyond import prompted
 from gptcore.storyworld.formats import Writer, datasets
-from gptcore.storyworld.prompted import prompted
 from tests.gptcore.test_prompting import model, put
 
 

@@ -23,8 +23,8 @@ from gptcore.prompting.published import PUBLISHED_PROMPTED
 from gptcore.prompting.rows import dataset_item
 from gptcore.prompting.tasks import PROMPT_TASKS, prompt_task
 from gptcore.prompting.words import said_words
+from gptcore.storyworld.beyond import prompted
 from gptcore.storyworld.formats import Writer, datasets
-from gptcore.storyworld.prompted import prompted
 from tests.gptcore.test_prompting import TOKENIZER, model, put, task
 
 

@@ -236,10 +236,13 @@ def stripped(text: str) -> tuple[str, ...]:
 @given(seeds, st.sampled_from(stories.NLI))
 @settings(max_examples=100, deadline=None)
 def test_clauses_stand_in_the_relation_asked_for(seed: int, relation: str) -> None:
-    rng = Random(seed)
-    first, second = stories.pair(rng, Words(), relation, *rng.sample(PEOPLE, 2))
-    (topic, well), (other, other_well) = side_of(first), side_of(second)
-    assert first != second
+    rng, matter = Random(seed), stories.some(Random(seed), Words())
+    said = rng.choice(matter[0].side(matter[1]))
+    clauses = said, stories.beside(rng, Words(), *matter, said, relation)
+    (topic, well), (other, other_well) = (
+        side_of(stories.fill(clause, person)) for clause, person in zip(clauses, rng.sample(PEOPLE, 2), strict=True)
+    )
+    assert clauses[0] != clauses[1]
     assert (topic == other) == (relation != "neutral")
     if relation != "neutral":
         assert (well == other_well) == (relation == "entailment")

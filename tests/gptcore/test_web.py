@@ -16,10 +16,10 @@ from gptcore.prompting import rows as prompt_rows
 from gptcore.prompting.rows import digest
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from gptcore.storyworld import web
+from gptcore.storyworld.beyond import ROWS, prompted
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.lexicon import KINDS, Words
 from gptcore.storyworld.narrate import key
-from gptcore.storyworld.prompted import ROWS, prompted
 
 seeds = st.integers(0, 10**9)
 WORDS = Words()
