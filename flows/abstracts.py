@@ -38,8 +38,7 @@ from tasks.report.abstracts import (
 )
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount
-from tasks.stages.adapt import AdaptRequest
-from tasks.stages.papers import collect_papers, encode_abstracts, read_written, write_and_measure
+from tasks.stages.papers import AdaptRequest, collect_papers, encode_abstracts, read_written, write_and_measure
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.stages.training import Training

@@ -24,7 +24,7 @@ from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import amount
 from tasks.report.few_shot import Cells, by_shots, by_size
-from tasks.stages.prompted import answer_prompts
+from tasks.stages.evaluation import answer_prompts
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact

@@ -15,7 +15,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.card import stages_table, table
 from tasks.report.leaderboard import Leaderboard
-from tasks.stages.blimp import Scores, check_blimp, score_blimp
+from tasks.stages.evaluation import Scores, check_blimp, score_blimp
 from tasks.store.store import Store
 
 _PAIRS_OF_ENCODERS = 500  # a field: of each sentence every piece takes a pass, an hour for all pairs on two cores

@@ -101,8 +101,7 @@ def tables() -> dict[str, Any]:
             for k, form in sorted(forms.items())
             if form is not BaseModel
         }
-    versions = {stage: import_module(f"tasks.stages.{stage}").VERSION for stage in ("pretrain", "finetune", "adapt")}
-    return {**found, "stage versions": {**import_module("tasks.stages.stage").VERSIONS, **versions}}
+    return found
 
 
 def leaves(value: Any, where: str = "") -> dict[str, Any]:

@@ -29,7 +29,7 @@ from gptcore.nlu.blimp import has_blimp
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.report.leaderboard import Row
-from tasks.stages.blimp import check_blimp, score_blimp
+from tasks.stages.evaluation import check_blimp, score_blimp
 
 OBJECTIVES = ("gpt", "gpt2", "gptbert", "bert", "electra")
 """Families whose objectives are compared, beside the LSTM."""

@@ -19,8 +19,7 @@ from gptcore.nlu.published import OURS, PUBLISHED
 from gptcore.nlu.registry import task_spec
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure, Panels
-from tasks.stages.blimp import check_blimp, score_blimp, score_blimp_ngrams
-from tasks.stages.evaluation import Scores, score_zero_shot
+from tasks.stages.evaluation import Scores, check_blimp, score_blimp, score_blimp_ngrams, score_zero_shot
 from tasks.store.artifact import Artifact
 from tasks.store.counts import PretrainCounts
 from tasks.store.lineage import snapshot_scores, snapshots

@@ -37,7 +37,7 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus, parameters.dask)
     built = measure_overlap(store, corpus, datasets_url, parameters.dask)
     words = CorpusCounts.of(store, corpus).words
-    counted = OverlapCounts.parse(built.manifest["counts"]).sets
+    counted = OverlapCounts.parse(built.counts).sets
     wanted = set(map(str, parameters.tasks)) or {name.partition(" ")[0] for name in counted}
     sets = {name: found for name, found in counted.items() if name.partition(" ")[0] in wanted}
     body = [

@@ -72,8 +72,10 @@ def zero_shot(
     if not chosen:
         raise InputError(f"{datasets_url}: found nothing that {artifact.short} can be scored on; expected BLiMP/")
     with shown("zero-shot"):
-        from tasks.stages.blimp import score_blimp  # these bring torch along
-        from tasks.stages.evaluation import score_zero_shot
+        from tasks.stages.evaluation import (
+            score_blimp,  # these bring torch along
+            score_zero_shot,
+        )
 
         results: dict[str, dict[str, Any]] = {}
         if heuristics := [task for task in chosen if task != BLIMP]:

@@ -26,7 +26,7 @@ from tasks.report.analysis import Analysis, publish
 from tasks.report.figures import Choice, Route, Routes
 from tasks.report.score import commit_of, score_of
 from tasks.report.suites import Suite, open_suite, record_row, row_of
-from tasks.stages.grounded import ground_questions, train_kagnet
+from tasks.stages.graph import ground_questions, train_kagnet
 from tasks.store.artifact import Artifact
 from tasks.store.counts import GraphCounts, GroundedCounts, TrainingCounts
 from tasks.store.store import Store

@@ -36,10 +36,9 @@ from tasks.report.sweep import (
     record_trial,
     sweep_key,
 )
-from tasks.stages import finetune as finetune_stage
-from tasks.stages import pretrain as pretrain_stage
 from tasks.stages.corpus import held_out_bytes
 from tasks.stages.dataset import encode_dataset
+from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
@@ -83,7 +82,7 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
     All of it comes before the first training: a broken row costs seconds.
     """
     store = Store(parameters.store)
-    code = {"pretrain": pretrain_stage.VERSION, "finetune": finetune_stage.VERSION}
+    code = {stage: VERSIONS[stage] for stage in ("pretrain", "finetune")}
     identity: dict[str, Any] = {"sweep": parameters.sweep, "code": code}
     kinds = dict.fromkeys(trial.preset.tokenizer for trial in plan.trials)
     texts: dict[TokenizerConfig, Text]

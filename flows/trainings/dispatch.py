@@ -36,9 +36,8 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.jobs.placement import on_cluster, slots
-from tasks.stages.estimate import estimate
 from tasks.stages.stage import STAGE_OPTIONS
-from tasks.stages.training import Training
+from tasks.stages.training import Training, estimate
 from tasks.tracking.logs import logger
 
 IN_FLIGHT = 16

@@ -34,9 +34,8 @@ from tasks.report.leaderboard import Leaderboard, Row, published_rows
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
 from tasks.report.score import Score, ZeroShot, dataset_origin
 from tasks.report.suites import Suite, check_origin, notes_on, open_suite, read_leaderboard, record_row, row_of
-from tasks.stages import finetune as finetune_stage
-from tasks.stages.blimp import kept_blimp
 from tasks.stages.dataset import BASELINES, encode_dataset, score_baselines
+from tasks.stages.evaluation import kept_blimp
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
 from tasks.store.counts import WeightsCounts
@@ -227,7 +226,7 @@ def suite_of(
             config["lr"] = f"best on dev of {', '.join(map(as_typed, rates))}"
     origin = {"checkpoint": arm.checkpoint.digest} if arm.pretrained else {"model": manifest["config"]["model"]}
     tokenizer = WeightsCounts.parse(manifest["counts"]).tokenizer_digest
-    code = {"finetune": finetune_stage.VERSION, "dataset": VERSIONS["dataset"]}
+    code = {stage: VERSIONS[stage] for stage in ("finetune", "dataset")}
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     if arm.pretrained and (start := manifest["inputs"].get("start")):

@@ -8,8 +8,8 @@ from flows.forms.students import check_teacher
 from flows.knowledge.graph import mentioned
 from gptcore.config import Preset
 from gptcore.families import FAMILIES
-from tasks.stages.adapt import AdaptRequest
 from tasks.stages.finetune import FinetuneRequest
+from tasks.stages.papers import AdaptRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.stages.training import Distillation, Training

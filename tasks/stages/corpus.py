@@ -1,29 +1,40 @@
-"""Stage `corpus`: raw books to cleaned Arrow text, split into train and validation by document."""
+"""Stages `corpus` and `shards`: raw books to cleaned Arrow text, split by document, and that to token ids.
+
+The ids are memory-mapped Arrow files of bounded size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 
+from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
-from gptcore.config import CorpusConfig
+from gptcore.config import CorpusConfig, ShardConfig
+from gptcore.data.encode import encode_corpus
 from gptcore.text.corpus import build_corpus, read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
+from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount, publish_table, shown
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
-from tasks.store.counts import CorpusCounts
+from tasks.store.counts import CorpusCounts, ShardsCounts
+from tasks.store.lineage import home_of
 from tasks.store.state import FileDigests
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter, logger
 
-_SMALL = 1_000_000
-"""Bytes that are cleaned before other processes have started."""
+_SMALL_TO_CLEAN, _SMALL_TO_ENCODE = 1_000_000, 4_000_000
+"""Bytes that this process is done with before others have started."""
+SHARDS_PART = "shards-part"
+"""Stage of the shards of one partition (:mod:`tasks.stages.partitions`)."""
+_DOWNLOADS = 8  # at a time
 _WARNED = 10  # documents left out
 
 
@@ -41,7 +52,7 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     recipe = recipe_of("corpus", recorded(config), {"sources": sources})
 
     def produce(out: Path) -> dict[str, Any]:
-        small = sum(source.size for source in raw.sources) <= _SMALL
+        small = sum(source.size for source in raw.sources) <= _SMALL_TO_CLEAN
         with partition_map(dask_address, shared=out, reads=local_path(raw.sources[0]), small=small) as parallel:
             return build_corpus(raw, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
 
@@ -66,7 +77,7 @@ def corpus_made(counts: Mapping[str, Any]) -> str:
 
 def publish_report(built: Built, corpus_url: str) -> None:
     """The corpus' counts as a table on the run's page; what was left out, and a held-out end, in the log, too."""
-    counts = CorpusCounts.parse(built.manifest["counts"])
+    counts = CorpusCounts.parse(built.counts)
     if counts.divided:
         logger().warning(
             "no document fell into the validation split, so the end of one is held out: %s", counts.divided
@@ -75,7 +86,7 @@ def publish_report(built: Built, corpus_url: str) -> None:
         logger().warning("left out: %s", line)
     if (more := len(counts.left_out) - _WARNED) > 0:
         logger().warning("left out: %d more documents, named in the corpus' report", more)
-    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.manifest["counts"])]
+    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.counts)]
     table += [{"what": "left out", "count": line} for line in counts.left_out]
     publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
 
@@ -90,3 +101,53 @@ def _flat(report: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         elif not isinstance(value, list):
             rows.append((label, value))
     return rows
+
+
+@task(name="shards", task_run_name="shards of corpus {corpus.short}", **STAGE_OPTIONS)
+def encode_shards(
+    store: Store, corpus: Artifact, tokenizer: Artifact, config: ShardConfig, dask_address: str = ""
+) -> Artifact:
+    """Encode both splits of the corpus; the folder carries the tokenizer's digest.
+
+    :raises InputError: by chance (each document's own hash decides) nothing was held out.
+    """
+    recipe = recipe_of("shards", recorded(config), {"corpus": corpus, "tokenizer": tokenizer})
+
+    def produce(out: Path) -> dict[str, Any]:
+        loaded = Tokenizer.load(str(store.local(tokenizer)))
+        folder = store.local(corpus)
+        files = list(folder.glob("*/part-*.arrow"))
+        done = Meter("shards", "files").counting("encode", len(files))
+        small = sum(file.stat().st_size for file in files) <= _SMALL_TO_ENCODE
+        with partition_map(dask_address, shared=out, small=small) as parallel:
+            report = encode_corpus(folder, loaded, out, config, map=parallel, progress=done)
+        require_validation(report)
+        return report
+
+    return build(store, recipe, produce, "shards", shards_made).artifact
+
+
+def require_validation(report: Mapping[str, Any]) -> None:
+    """:raises InputError: nothing was held out."""
+    if not report["splits"]["validation"]["n_documents"]:
+        read = report["splits"]["train"]["n_documents"]
+        raise InputError(
+            f"corpus: none of its {read} documents fell into the validation split, expected at least 1; "
+            "add documents or raise corpus.validation_fraction"
+        )
+
+
+def local_shards(store: Store, shards: Artifact) -> Path:
+    """A local folder with shards that can be read; those of partitions lie beside it, where its index looks."""
+    parts = [item for item in store.manifest(shards)["inputs"].values() if item.get("stage") == SHARDS_PART]
+    home = home_of(shards)
+    with ThreadPoolExecutor(_DOWNLOADS) as pool:
+        for _ in pool.map(lambda item: home.local(home.artifact(item["stage"], item["digest"])), parts):
+            pass
+    return store.local(shards)
+
+
+def shards_made(counts: Mapping[str, Any]) -> str:
+    splits = ShardsCounts.parse(counts).splits
+    train, validation = (splits[name].n_tokens for name in ("train", "validation"))
+    return f"{amount(train)} tokens to train on, {amount(validation)} held out"

@@ -1,32 +1,49 @@
-"""Stages that score a finished model: `evaluation`, `speed`, `held-out` and `zero-shot`.
+"""Stages that score a finished model: `evaluation`, `speed`, `held-out`, `zero-shot`, `blimp` and `prompted`.
 
 A fine-tuned model on one split of its task; how fast one answers on one core, as it is and as ONNX; a pre-trained one
-on held-out text, also of an objective that it was not trained for; and section 5's heuristics on one state of it.
+on held-out text, also of an objective that it was not trained for; section 5's heuristics, and which sentence of a
+minimal pair is preferred, by one state of it, by n-grams, too; its answers to prompts behind a number of examples.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefect import task
 
+from gptcore.base.files import write_bytes_atomic
 from gptcore.config import PretrainConfig
-from gptcore.evaluation.predict import evaluate
-from gptcore.evaluation.zero_shot import sources_fingerprint, zero_shot
+from gptcore.data.shards import Shards
+from gptcore.evaluation.ngram import NgramModel, UnigramModel
+from gptcore.families import recorded_family
+from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
+from gptcore.prompting.assemble import Selection
+from gptcore.prompting.items import SEED, PromptResult
+from gptcore.prompting.tasks import PromptTask
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.launch import run_job
-from tasks.stages.shards import local_shards
+from tasks.jobs.parallel import partition_map
+from tasks.report.score import ZeroShot, zero_shot_of
+from tasks.stages.corpus import local_shards
+from tasks.stages.ngrams import ORDERS, SMALL
 from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
-from tasks.store.artifact import Artifact
+from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts
 from tasks.store.lineage import model_folder, tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-Scores = dict[str, dict[str, Any]]
-"""For each task "score", "metric", "chance", "rows" and what else it has; scores are fractions."""
+if TYPE_CHECKING:
+    from gptcore.evaluation.likelihood import Likelihood
+
+Scores = dict[str, Any]
+"""What is counted of a model, in fractions: of heuristics for each task "score", "metric", "chance", "rows" and what
+else it has; of minimal pairs what :func:`gptcore.evaluation.blimp.score_pairs` gives back."""
+FILE = "answers.jsonl"
+"""Of prompts, one line a row that was asked: "prompt" (its end), "answer", "right"."""
 
 
 @task(name="evaluation", task_run_name="evaluate {model.short} on {split}", **STAGE_OPTIONS)
@@ -42,15 +59,15 @@ def score_model(
     recipe = recipe_of("evaluation", settings, {"model": model, "dataset": dataset})
 
     def produce(out: Path) -> dict[str, Any]:
+        from gptcore.evaluation.predict import evaluate  # torch, as in the others: not where the store has the scores
+
         folder = store.local(model, "model")
         path = out / "predictions.jsonl"
         rows = DatasetCounts.of(store, dataset).splits[split].rows
         done = Meter("evaluation", "rows").counting(split, min(rows, max_rows or rows))
         return evaluate(folder, store.local(dataset), split, max_rows=max_rows, predictions=path, progress=done)
 
-    item = f"{model.short} on {split}"
-    counts: dict[str, Any] = build(store, recipe, produce, "evaluation", _scored, item, "score").manifest["counts"]
-    return counts
+    return build(store, recipe, produce, "evaluation", _scored, f"{model.short} on {split}", "score").counts
 
 
 def _scored(counts: Mapping[str, Any]) -> str:
@@ -75,10 +92,7 @@ def measure_speed(store: Store, model: Artifact, dataset: Artifact) -> dict[str,
         }
         return run_job("gptcore.evaluation.speed", job, workspace, on_metrics=lambda records: None)
 
-    found = build(store, recipe, produce, "speed", _timed, model.short, "model", transient=("exported",)).manifest[
-        "counts"
-    ]
-    return dict(found)
+    return build(store, recipe, produce, "speed", _timed, model.short, "model", transient=("exported",)).counts
 
 
 def _timed(counts: Mapping[str, Any]) -> str:
@@ -94,14 +108,12 @@ def score_pairs(store: Store, checkpoint: Artifact, shards: Artifact, pairs: str
     recipe = recipe_of("held-out", {"pairs": pairs}, {"checkpoint": checkpoint, "shards": shards})
 
     def produce(_: Path) -> dict[str, Any]:
-        from gptcore.objectives.objective import score_held_out  # torch, where it is needed
+        from gptcore.objectives.objective import score_held_out
 
         folder, config = store.local(checkpoint, "model"), PretrainConfig(pairs=pairs)
         return score_held_out(str(folder), local_shards(store, shards), config)
 
-    item = f"{checkpoint.short}, pairs {pairs}"
-    counts: dict[str, float] = build(store, recipe, produce, "held-out", _told, item, "score").manifest["counts"]
-    return counts
+    return build(store, recipe, produce, "held-out", _told, f"{checkpoint.short}, pairs {pairs}", "score").counts
 
 
 def _told(counts: Mapping[str, Any]) -> str:
@@ -126,19 +138,162 @@ def score_zero_shot(
         final one.
     :raises InputError: for an unknown task, or missing or broken data.
     """
+    from gptcore.evaluation.zero_shot import sources_fingerprint, zero_shot
+
     settings = {"tasks": sorted(tasks), "max_rows": max_rows, "step": step}
     files = sources_fingerprint(datasets_url, tasks)
     recipe = recipe_of("zero-shot", settings, {"checkpoint": checkpoint, "files": files})
 
     def produce(out: Path) -> dict[str, Any]:
-        tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, checkpoint))))
         folder, meter = model_folder(store, checkpoint, step), Meter("zero-shot", "sequences")
-        return {"tasks": zero_shot(folder, tokenizer, datasets_url, tasks, max_rows, meter)}
+        return {"tasks": zero_shot(folder, _words(store, checkpoint), datasets_url, tasks, max_rows, meter)}
 
-    item = f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
-    scores: Scores = build(store, recipe, produce, "zero-shot", _zero_shot, item, "model").manifest["counts"]["tasks"]
-    return scores
+    made = build(store, recipe, produce, "zero-shot", _zero_shot, _state(checkpoint, step), "model")
+    return dict(made.counts["tasks"])
+
+
+def _state(checkpoint: Artifact, step: int | None) -> str:
+    """What people call a model, or one of those that were kept on its way."""
+    return f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
 
 
 def _zero_shot(counts: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {100 * scores['score']:.1f}" for name, scores in counts["tasks"].items())
+
+
+@task(name="blimp", task_run_name="blimp {checkpoint.short} step {step}", **STAGE_OPTIONS)
+def score_blimp(
+    store: Store, checkpoint: Artifact, datasets_url: str, max_pairs: int | None = None, step: int | None = None
+) -> Scores:
+    """Score a pre-trained model on BLiMP, without training it.
+
+    :param max_pairs: about so many pairs a field; None: all.
+    :param step: which of the models kept through pre-training (:func:`tasks.store.lineage.snapshots`); None: the
+        final one.
+    :raises InputError: missing or broken data.
+    """
+
+    def produce(out: Path) -> dict[str, Any]:
+        family, tokenizer = recorded_family(store.manifest(checkpoint)["config"]["model"]), _words(store, checkpoint)
+        network = family.part("likelihood")(str(model_folder(store, checkpoint, step)), tokenizer.specials)
+        return _on_pairs(network, tokenizer, datasets_url, max_pairs)
+
+    recipe = _blimp(checkpoint, datasets_url, max_pairs, step)
+    return build(store, recipe, produce, BLIMP, _by_field, _state(checkpoint, step), "model").counts
+
+
+@task(name="blimp-ngrams", task_run_name="blimp n-grams of shards {shards.short}", **STAGE_OPTIONS)
+def score_blimp_ngrams(
+    store: Store, shards: Artifact, datasets_url: str, max_pairs: int | None = None, dask_address: str = ""
+) -> dict[str, Scores]:
+    """Score the models of stage `ngrams` on BLiMP, and a unigram model, to which order is nothing: name -> scores.
+
+    That stage keeps no model, which is larger than the shards: the n-grams are counted again, in seconds.
+
+    :raises InputError: missing or broken data.
+    """
+    files = blimp_fingerprint(datasets_url)
+
+    def counted(name: str, order: int) -> Scores:
+        def produce(out: Path) -> dict[str, Any]:
+            train = Shards(local_shards(store, shards) / "train")
+            done = Meter(BLIMP, "M tokens", 1_000_000).counting(name, train.n_tokens)
+            with partition_map(dask_address, shared=out, small=train.n_tokens <= SMALL) as parallel:
+                model = UnigramModel(train) if order == 1 else NgramModel(train, order, done, parallel)
+            return _on_pairs(model, _words(store, shards), datasets_url, max_pairs)
+
+        settings = {"max_pairs": max_pairs, "order": order}
+        recipe = recipe_of("blimp", settings, {"shards": shards, "files": files})
+        return build(store, recipe, produce, BLIMP, _by_field, name, "model").counts
+
+    return {name: counted(name, order) for name, order in {"unigram": 1, **ORDERS}.items()}
+
+
+def kept_blimp(store: Store, checkpoint: Artifact, datasets_url: str, step: int | None = None) -> ZeroShot | None:
+    """What the store holds of a pre-trained model's scores on these very files, all pairs; None where it holds nothing.
+
+    :param step: as for :func:`score_blimp`.
+    :raises InputError: one of the files is missing.
+    """
+    found = store.find(_blimp(checkpoint, datasets_url, None, step))
+    return None if found is None else zero_shot_of(found.digest, store.manifest(found)["counts"])
+
+
+def check_blimp(store: Store, datasets_url: str) -> None:
+    """Read every row, before a model is trained for hours; not again where these very files were scored before.
+
+    :raises InputError: a file is missing, or a row is broken.
+    """
+    files = blimp_fingerprint(datasets_url)
+    scored = (record for record in store.records("blimp") if record.manifest["inputs"]["files"]["digest"] == files)
+    if any(map(store.whole, scored)):
+        return
+    for paradigm in PARADIGMS:
+        for _ in read_paradigm(datasets_url, paradigm):
+            pass
+
+
+def _blimp(checkpoint: Artifact, datasets_url: str, max_pairs: int | None, step: int | None) -> Recipe:
+    settings = {"max_pairs": max_pairs, "step": step}
+    return recipe_of("blimp", settings, {"checkpoint": checkpoint, "files": blimp_fingerprint(datasets_url)})
+
+
+def _on_pairs(model: Likelihood, tokenizer: Tokenizer, datasets_url: str, max_pairs: int | None) -> Scores:
+    from gptcore.evaluation.blimp import score_pairs
+
+    return score_pairs(model, tokenizer, datasets_url, max_pairs, Meter(BLIMP, "sentences"))
+
+
+def _words(store: Store, artifact: Artifact) -> Tokenizer:
+    """The tokenizer of a model, or of shards that one is made from."""
+    return Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
+
+
+def _by_field(counts: Mapping[str, Any]) -> str:
+    return f"{100 * counts['score']:.1f}, the mean of {len(counts['fields'])} fields"
+
+
+@task(name="prompted", task_run_name="prompts of {asked.name}", **STAGE_OPTIONS)
+def answer_prompts(
+    store: Store,
+    models: Sequence[Artifact],
+    asked: PromptTask,
+    selection: Selection,
+    shots: Sequence[int],
+    max_rows: int | None,
+) -> dict[tuple[str, int], PromptResult]:
+    """Put a task's rows to pre-trained models, without training them.
+
+    :param models: `pretrain` artifacts, or imported ones.
+    :param asked: the task.
+    :param selection: the rows, at most ``max_rows`` of them, each with the largest of ``shots`` examples; wrapped in
+        Prefect's ``quote``, so that it does not look through them.
+    :param shots: numbers of examples before a question, as far as n_ctx holds them.
+    :returns: (a model's digest, shots) -> its result, without the answers, which the artifact has.
+    :raises InputError: a model with too few positions.
+    """
+
+    def answered(model: Artifact, k: int) -> PromptResult:
+        settings = {"task": asked.name, **asked.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}
+        recipe = recipe_of("prompted", settings, {"checkpoint": model, "rows": selection.digest})
+
+        def produce(out: Path) -> dict[str, Any]:
+            from gptcore.machine.device import pick_device
+            from gptcore.models.build import load_language_model
+            from gptcore.prompting.score import answer
+
+            network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
+            words, meter = _words(store, model), Meter("prompted", "prompts")
+            result = answer(network, words, asked, selection, k, lambda done, of: meter(asked.name, done, of))
+            lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in result.answers)
+            write_bytes_atomic(out / FILE, lines.encode())
+            return {name: value for name, value in vars(result).items() if name != "answers"}
+
+        item = f"{asked.name}, {k} shots, {model.short}"
+        return PromptResult(**build(store, recipe, produce, "prompted", _answered, item, "score").counts)
+
+    return {(model.digest, k): answered(model, k) for k in shots for model in models}
+
+
+def _answered(counts: Mapping[str, Any]) -> str:
+    return f"{counts['metric']} {100 * counts['scores']['score']:.1f}"

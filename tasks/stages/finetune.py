@@ -24,19 +24,16 @@ from tasks.report.entries import finetuned_entry, task_data
 from tasks.report.model_card import write_finetuned_card
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
-from tasks.stages.shards import local_shards
-from tasks.stages.stage import JOB_OPTIONS, build
+from tasks.stages.corpus import local_shards
+from tasks.stages.stage import JOB_OPTIONS, build, recipe_of
 from tasks.stages.training import Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts, FinetuneCounts, WeightsCounts
 from tasks.store.lineage import ancestor, model_folder, teacher_of
 from tasks.store.store import Built, Store
-from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import has_inputs, log_inputs, run_tags
 from tasks.tracking.registry import is_registered, register
 from tasks.tracking.tracker import Run, Tracker
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,9 @@ class FinetuneRequest(Training[Score]):
     def recipe(self) -> Recipe:
         """See :class:`Training`; from scratch the checkpoint's shape stands in its place."""
         if not self.config.pretrained:
-            return Recipe("finetune", VERSION, {**self.settings, "model": self._shape}, {"dataset": self.dataset})
+            return recipe_of("finetune", {**self.settings, "model": self._shape}, {"dataset": self.dataset})
         inputs = {"dataset": self.dataset, "checkpoint": self.checkpoint, "start": self.start, "teacher": self.teacher}
-        return Recipe("finetune", VERSION, self.settings, {role: found for role, found in inputs.items() if found})
+        return recipe_of("finetune", self.settings, {role: found for role, found in inputs.items() if found})
 
     @property
     def work(self) -> Work:
@@ -188,8 +185,7 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
             log_inputs(run, [task_data(store, dataset)])
 
         def produce(workspace: Path) -> dict[str, Any]:
-            observer = JobObserver("fine-tunes", run, None, lambda: store.sync_partial(recipe, workspace), item)
-            result = follow_job(request, observer, workspace, threads)
+            result = follow_job(store, recipe, request.job(workspace, threads), run, "fine-tunes", item)
             write_finetuned_card(workspace / "model", spec, DatasetCounts.of(store, dataset), settings, result)
             return result
 
@@ -199,7 +195,7 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
         if request.experiment == EXPERIMENT and not is_registered(run):
             suite = run.tracker.client.get_run(request.suite_run).data.tags.get("suite", "")
             register(run, finetuned_entry(store, built.artifact, dataset, suite))
-    result, encoded = built.manifest["counts"], store.manifest(dataset)
+    result, encoded = built.counts, store.manifest(dataset)
     rows = DatasetCounts.parse(encoded["counts"])
     notes = _notes(name, rows, FinetuneCounts.parse(result), arm)
     if origin_note := from_task_note(settings["finetune"]):
@@ -217,7 +213,7 @@ def _made(counts: Mapping[str, Any]) -> str:
 
 def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     """Numbers beside the paper's, curve and card, on both sides."""
-    result, config = built.manifest["counts"], built.manifest["config"]
+    result, config = built.counts, built.manifest["config"]
     spec = recorded_task(config)
     found = FinetuneCounts.parse(result)
     scores = found.scores

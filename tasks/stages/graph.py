@@ -1,42 +1,52 @@
-"""Stages `graph`, `vectors` and `mentions`: a knowledge graph, what is learnt of it, and which texts speak of it.
+"""Stages of a knowledge graph and of a network that answers with it.
 
-The graph's files are read strictly, as numbered facts. The vectors of its entities and relations are learnt by a job
-that resumes after a crash. Mentions are the graph's entities in the shards of a text, with their vectors and names.
+`graph`, `vectors` and `mentions`: the graph's files are read strictly, as numbered facts. The vectors of its entities
+and relations are learnt by a job that resumes after a crash. Mentions are its entities in the shards of a text, with
+their vectors and names. `grounded` and `kagnet`: a task's questions laid over the graph, and a network that reads their
+texts and the paths between their concepts, trained by such a job.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from prefect import task
+from safetensors.numpy import load_file
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import sha256_json
+from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.base.filesystems import file_fingerprint, is_synthetic
 from gptcore.base.settings import recorded
 from gptcore.data.piece_table import PieceTable
-from gptcore.knowledge.config import TransEConfig
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.knowledge.entities import Entities, link_shards
 from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, meant, read_links, spelled
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph
+from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, ground
+from gptcore.knowledge.paths import Ways
 from gptcore.knowledge.vectors import entity_vectors
+from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.examples import Example
+from gptcore.nlu.readers import labelled_splits, load_task
+from gptcore.nlu.registry import TaskSpec
 from gptcore.text.parts import read_sources
 from gptcore.text.tokenizer import Tokenizer
-from tasks.jobs.launch import run_job
+from tasks.jobs.parallel import partition_map
 from tasks.jobs.placement import processes_and_threads
+from tasks.stages.corpus import local_shards
 from tasks.stages.partitions import partitions_of
-from tasks.stages.shards import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
+from tasks.stages.training import follow_job
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.counts import GraphCounts, MentionsCounts, ShardsCounts, TrainingCounts
-from tasks.store.lineage import ancestor, own_tokenizer
+from tasks.store.counts import GraphCounts, GroundedCounts, MentionsCounts, ShardsCounts, TrainingCounts
+from tasks.store.lineage import ancestor, model_files, own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
-from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Tracker, read_metrics
 
@@ -113,16 +123,12 @@ def build_by_job(
         def produce(workspace: Path) -> dict[str, Any]:
             files = {name: str(path) for name, path in reads().items()}
             job = {**recipe.config, **files, "workspace": str(workspace), "threads": threads}
-            mirror = partial(store.sync_partial, recipe, workspace)
-            observer = JobObserver(stage, run, f"{stage}-progress", mirror, unit=unit)
-            module = f"gptcore.training.{stage}"
-            found = run_job(module, job, workspace, on_metrics=observer, on_waiting=observer.waiting)
-            return {**found, "threads": threads}
+            return follow_job(store, recipe, job, run, stage, alone=True, unit=unit)
 
         built = build(store, recipe, produce, stage, made, item, transient=(*CHECKPOINTS, *transient))
         if not run.finished:
             run.log_metrics(read_metrics(store.local(built.artifact, "metrics.jsonl")))
-            run.log_results(built.manifest["counts"])
+            run.log_results(built.counts)
     return built.artifact
 
 
@@ -217,3 +223,104 @@ def _linked(counts: Mapping[str, Any]) -> str:
     if unused := found.links_unused:
         linked += f" ({unused:,} more are of no document here, or no name in {LONGEST} pieces)"
     return f"{train.mentions:,} mentions of {train.entities:,} entities, one in {share:,.0f} tokens{linked}"
+
+
+_BLOCK = 64  # questions that a process takes at a time
+_SMALL = 2000
+"""Questions that are grounded before other processes have started."""
+
+
+@task(name="grounded", task_run_name="ground {spec.name} in graph {graph.short}", **STAGE_OPTIONS)
+def ground_questions(
+    store: Store, datasets_url: str, spec: TaskSpec, graph: Artifact, vectors: Artifact, config: GroundingConfig
+) -> Artifact:
+    """Find the concepts of questions and choices, and the paths between them.
+
+    The artifact has for each split SPLIT.jsonl, the questions, and SPLIT.safetensors
+    (:class:`gptcore.knowledge.grounded.Grounded`); its counts say how many have a concept and a path.
+
+    :raises InputError: missing or broken data.
+    """
+    inputs: dict[str, Artifact | str] = {"graph": graph, "vectors": vectors}
+    inputs["files"] = dataset_fingerprint(spec, datasets_url)
+    recipe = recipe_of("grounded", {"task": spec.name, "grounding": recorded(config)}, inputs)
+
+    def produce(out: Path) -> dict[str, Any]:
+        counts: dict[str, Any] = {"task": spec.name, "splits": {}}
+        splits = {split: load_task(spec.name, datasets_url, split) for split in labelled_splits(spec, datasets_url)}
+        folders = store.local(graph), store.local(vectors)
+        meter = Meter("grounded", "questions")
+        with partition_map(small=sum(map(len, splits.values())) <= _SMALL) as each:
+            for split, examples in splits.items():
+                blocks = [examples[first : first + _BLOCK] for first in range(0, len(examples), _BLOCK)]
+                jobs = [_Block(*folders, config, tuple(block)) for block in blocks]
+                done, parts, coverage = meter.counting(split, len(examples)), [], Coverage()
+                for block, (part, covered) in zip(blocks, each(_ground, jobs), strict=True):
+                    parts.append(part)
+                    coverage += covered
+                    done(len(block))
+                Grounded.joined(parts).save(out / f"{split}.safetensors")
+                rows = [
+                    {"fields": row.fields, "choices": row.choices, "label": row.label, "row": row.row, "id": row.id}
+                    for row in examples
+                ]
+                text = "".join(json.dumps(row) + "\n" for row in rows)
+                write_bytes_atomic(out / f"{split}.jsonl", text.encode())
+                counts["splits"][split] = {"rows": len(examples), **coverage.shares}
+        return counts
+
+    return build(store, recipe, produce, "grounded", _covered, spec.name).artifact
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Questions to be laid over a graph, and the folders that say what it is."""
+
+    graph: Path
+    vectors: Path
+    config: GroundingConfig
+    examples: tuple[Example, ...]
+
+
+def _ground(block: _Block) -> tuple[Grounded, Coverage]:
+    return ground(block.examples, *_opened(block.graph, block.vectors, block.config), block.config)
+
+
+@lru_cache(maxsize=1)
+def _opened(graph: Path, vectors: Path, config: GroundingConfig) -> tuple[Concepts, Ways]:
+    """What a process needs to know of a graph, once."""
+    facts = KnowledgeGraph.load(graph)
+    learnt = load_file(str(vectors / "vectors" / "model.safetensors"))
+    return Concepts(facts), Ways(facts, learnt["entities"], learnt["relations"], config.most_neighbours)
+
+
+def _covered(counts: Mapping[str, Any]) -> str:
+    found = GroundedCounts.parse(counts).splits["dev"]
+    return f"{found.rows:,} dev questions, {100 * found.right_with_path:.0f} % of right choices have a path"
+
+
+@task(name="kagnet", task_run_name="kagnet on {grounded.short}", **JOB_OPTIONS)
+def train_kagnet(
+    store: Store, grounded: Artifact, vectors: Artifact, model: Artifact, config: KagNETConfig
+) -> Artifact:
+    """Train KagNET over a fine-tuned model's vectors of the texts; see :mod:`gptcore.training.kagnet`.
+
+    The artifact has kagnet/model.safetensors and for each split but train SPLIT.jsonl with scores and weights; its
+    counts hold "SPLIT/score" with the graph, its standard error, and "SPLIT/text_score" of the fine-tuned model alone.
+
+    :param model: fine-tuned on the task whose questions were grounded.
+    """
+    inputs = {"grounded": grounded, "vectors": vectors, "model": model}
+    recipe = recipe_of("kagnet", {"kagnet": recorded(config)}, inputs)
+
+    def reads() -> dict[str, Path]:
+        folders = {"grounded": store.local(grounded), "vectors": store.local(vectors)}
+        return {**folders, "model": store.local(model, "model"), "tokenizer": model_files(model)[1]}
+
+    texts = [f"texts-{split}.safetensors" for split in GroundedCounts.of(store, grounded).splits]
+    return build_by_job(store, recipe, grounded, reads, "questions", _answered, f"seed {config.seed}", texts)
+
+
+def _answered(counts: Mapping[str, Any]) -> str:
+    found = TrainingCounts.parse(counts).figures
+    return f"dev {100 * found['dev/score']:.1f}, the text alone {100 * found['dev/text_score']:.1f}"

@@ -19,7 +19,7 @@ from gptcore.evaluation.overlap import N, build_set, find_in_corpus, find_in_tex
 from gptcore.prompting.evaluation_sets import evaluation_texts, fingerprint
 from gptcore.text.parts import part_files
 from tasks.jobs.parallel import partition_map
-from tasks.stages.shards import local_shards
+from tasks.stages.corpus import local_shards
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import NgramCounts, OverlapCounts

@@ -33,9 +33,7 @@ from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
 from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
-from tasks.stages import shards as whole_shards
-from tasks.stages.corpus import corpus_made, publish_report
-from tasks.stages.shards import require_validation, shards_made
+from tasks.stages.corpus import SHARDS_PART, corpus_made, publish_report, require_validation, shards_made
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import CorpusCounts, TokenizerCounts
@@ -43,7 +41,7 @@ from tasks.store.state import FileDigests
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-CORPUS_PART, SHARDS_PART = "corpus-part", whole_shards.PART
+CORPUS_PART = "corpus-part"
 MOST = 20_000
 """Partitions: each is memory-mapped while a model is trained, and Linux gives a process 65,530 mappings."""
 _AT_ONCE = 8  # questions to a store

@@ -22,21 +22,19 @@ from tasks.jobs.placement import processes_and_threads, slots
 from tasks.report.card import amount, cost, start_note, synthetic_note
 from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.report.model_card import write_pretrained_card
-from tasks.stages.shards import local_shards
-from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build
+from tasks.stages.corpus import local_shards
+from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, recipe_of
 from tasks.stages.training import Distillation, Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import MentionsCounts, NgramCounts, PretrainCounts, ShardsCounts, WeightsCounts
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start, check_teacher
 from tasks.store.store import Built, Store
-from tasks.tracking.observer import JobObserver
 from tasks.tracking.provenance import has_inputs, log_inputs, run_tags
 from tasks.tracking.registry import is_registered, register
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import PRETRAIN
 
-VERSION = 1
 EXPERIMENT = PRETRAIN
 
 
@@ -109,7 +107,7 @@ class PretrainRequest(Training[Artifact]):
         inputs = {"shards": self.shards, "start": self.start, "mentions": self.mentions}
         if self.distillation:
             settings["distil"], inputs["teacher"] = recorded(self.distillation.config), self.distillation.teacher
-        return Recipe("pretrain", VERSION, settings, {role: found for role, found in inputs.items() if found})
+        return recipe_of("pretrain", settings, {role: found for role, found in inputs.items() if found})
 
     @property
     def work(self) -> Work:
@@ -172,8 +170,8 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
             log_inputs(run, corpus_data(store, shards))
 
         def produce(workspace: Path) -> dict[str, Any]:
-            observer = JobObserver("pretrain", run, "pretrain-progress", lambda: store.sync_partial(recipe, workspace))
-            result = {**follow_job(request, observer, workspace, threads, nproc), **before}
+            job = request.job(workspace, threads)
+            result = {**follow_job(store, recipe, job, run, "pretrain", alone=True, nproc=nproc), **before}
             write_pretrained_card(workspace / "model", store, shards, settings, result, start, teacher)
             return {**result, "family": request.model.family, "tokenizer_digest": digest}
 
@@ -192,7 +190,7 @@ def _made(counts: Mapping[str, Any]) -> str:
 
 def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
-    result = PretrainCounts.parse(built.manifest["counts"])
+    result = PretrainCounts.parse(built.counts)
     entropy = result.validation_unigram_entropy
     # Hidden words are told from both sides: what n-grams predict of the next one is no measure of that.
     models = store.manifest(ngrams)["counts"] if ngrams and entropy is None else {}
@@ -215,7 +213,7 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
     references |= {} if entropy is None else {"unigram entropy": entropy}
     notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus"))) + start_note(built.manifest)
     perplexities = {f"validation/{name}_perplexity": found.perplexity for name, found in counted.items()}
-    measured = {**built.manifest["counts"], **perplexities}
+    measured = {**built.counts, **perplexities}
     title = f"Pre-training {built.artifact.short}"
     report(store, built, run, "pretrain-card", title, results, measured, notes, references)
     run.set_tags({"checkpoint": built.artifact.url})

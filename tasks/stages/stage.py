@@ -1,4 +1,4 @@
-"""What every stage has in common: build once, say what happened, leave a card."""
+"""What every stage has in common: its version, and that it builds once and says what happened."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from gptcore.base.errors import InputError
 from tasks.jobs.launch import JobDiverged, JobInterrupted, jobs_are_stopped
-from tasks.report.card import Card, shown
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Made, logger
@@ -28,6 +26,8 @@ VERSIONS = {
     "overlap": 1,
     "dataset": 1,
     "baseline": 2,
+    "pretrain": 1,
+    "finetune": 1,
     "evaluation": 1,
     "speed": 1,
     "held-out": 1,
@@ -41,6 +41,7 @@ VERSIONS = {
     "kagnet": 1,
     "papers": 2,
     "papers-ids": 2,
+    "adapt": 2,
     "written": 4,
 }
 """Stage -> a number that is raised by hand when its code starts to give different output for the same settings."""
@@ -107,14 +108,8 @@ def build(
     """
     built = store.build(recipe, produce, transient)
     seconds, digest = built.manifest["duration_seconds"], built.artifact.short
-    news = Made(stage, made(built.manifest["counts"]), seconds, built.cached, digest, item, unit)
+    news = Made(stage, made(built.counts), seconds, built.cached, digest, item, unit)
     what = news.made if isinstance(news.made, str) else ", ".join(f"{n:,} {name}" for name, n in news.made.items())
     how = "already in the store" if built.cached else f"built in {seconds:.1f} s"
     logger().info("%s", f"{stage} {item}".strip() + f" {digest}: {what}; {how}", extra={"news": news})
     return built
-
-
-def publish_card(card: Card, key: str) -> None:
-    """Show a card on the Prefect run's Artifacts page. ``key``: letters, digits and dashes."""
-    number = next((f": {name} {shown(value)}" for name, value in card.results.items()), "")
-    create_markdown_artifact(markdown=card.markdown(), key=key, description=f"{card.title}{number}")

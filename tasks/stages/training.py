@@ -1,28 +1,35 @@
-"""What every training is: a value that knows its recipe, its title and its work, and that goes through JSON."""
+"""What every training is: a value that knows its recipe, its title and its work, and that goes through JSON.
+
+Also what its job shows while it runs, and how long trainings would take on this machine, before any is started: to an
+order of magnitude, and said as that.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from uuid import UUID
 
 from prefect import Task
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig, PretrainConfig, network_config
 from gptcore.families import FAMILIES
+from tasks.jobs.devices import SpeedUnknown, training_speed, visible_gpus
 from tasks.jobs.launch import run_job
-from tasks.jobs.placement import slots_and_threads
-from tasks.report.card import Card
+from tasks.jobs.placement import on_cluster, slots_and_threads
+from tasks.report.card import Card, shown
 from tasks.report.figures import loss_curve
-from tasks.stages.stage import publish_card
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
-from tasks.tracking.observer import JobObserver
+from tasks.tracking.logs import Underway, duration, progress
 from tasks.tracking.provenance import cross_links
 from tasks.tracking.tracker import Run, read_metrics, scratch_folder
 
@@ -171,18 +178,30 @@ def network_of(store: Store, model: Artifact) -> NetworkConfig:
 
 
 def follow_job(
-    request: Training[Any], observer: JobObserver, workspace: Path, threads: int, nproc: int = 1
+    store: Store,
+    recipe: Recipe,
+    job: Mapping[str, Any],
+    run: Run,
+    stage: str,
+    item: str = "",
+    *,
+    alone: bool = False,
+    unit: str = "tokens",
+    nproc: int = 1,
 ) -> dict[str, Any]:
-    """What a training's process leaves, once it has ended; its metrics go to ``observer`` meanwhile."""
-    result: dict[str, Any] = run_job(
-        f"gptcore.training.{request.stage}",
-        request.job(workspace, threads),
-        workspace,
-        nproc=nproc,
-        on_metrics=observer,
-        on_waiting=observer.waiting,
-    )
-    return {**result, "threads": threads}
+    """What the process of a training leaves, once it has ended; its metrics go to ``run`` meanwhile.
+
+    :param job: what it is told: its workspace and threads, too.
+    :param stage: what people call it, ``item``: which one of several.
+    :param alone: whether it is one job and not one of many, and so has a progress artifact on Prefect's pages.
+    :param unit: what its speed counts, in the plural.
+    """
+    workspace = Path(job["workspace"])
+    mirror = partial(store.sync_partial, recipe, workspace)
+    observer = JobObserver(stage, run, f"{stage}-progress" if alone else None, mirror, item, unit)
+    module = f"gptcore.training.{recipe.stage}"
+    found = run_job(module, job, workspace, nproc=nproc, on_metrics=observer, on_waiting=observer.waiting)
+    return {**found, "threads": job["threads"]}
 
 
 def report(
@@ -199,7 +218,7 @@ def report(
 ) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run.
 
-    :param key: of the card on the Prefect run's page.
+    :param key: of the card on the Prefect run's page: letters, digits and dashes.
     :param results: on the card; ``measured``: on the MLflow run.
     :param references: see :func:`tasks.report.figures.loss_curve`, ``unit``, too.
     """
@@ -208,10 +227,139 @@ def report(
         figure = loss_curve(records, folder / "loss.png", references, unit)
         links = cross_links(run, built.artifact)
         card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
-        publish_card(card, key)
+        number = next((f": {name} {shown(value)}" for name, value in results.items()), "")
+        create_markdown_artifact(markdown=card.markdown(), key=key, description=f"{title}{number}")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
         run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
         run.log_results(measured)
         for path in (folder / "card.md", figure):
             if path is not None:
                 run.log_artifact(path)
+
+
+_MIRROR_EVERY = 300.0  # seconds: what a lost host may cost
+_SHOW_EVERY = 10.0  # seconds: a person watches this, and the API is not a metrics store
+
+
+class JobObserver:
+    """Receives a job's metric records in batches and passes them on.
+
+    :param stage: what people call it: ``"pretrain"``.
+    :param run: the MLflow run that owns the curves.
+    :param key: key of the progress artifact (letters, digits, dashes); None: log lines only, for one of many jobs.
+    :param mirror: sends the workspace to a remote store, so that another host can go on from its checkpoints.
+    :param item: which one of several jobs of the stage.
+    :param unit: what the job reads, in the plural: its speed is so many of them a second.
+    """
+
+    def __init__(
+        self, stage: str, run: Run, key: str | None, mirror: Callable[[], None], item: str = "", unit: str = "tokens"
+    ) -> None:
+        self._stage, self._run, self._key, self._mirror, self._item = stage, run, key, mirror, item
+        self._unit = unit
+        self._mirrored = time.monotonic()
+        self._artifact: UUID | None = None
+        self._shown = time.monotonic()
+        self._latest: dict[str, Any] = {}
+
+    def __call__(self, records: list[dict[str, Any]]) -> None:
+        """Take records ``{"step", "time", "metrics"}`` in order."""
+        self._run.log_metrics(records)
+        for record in records:
+            self._latest.update(record["metrics"], step=record["step"])
+        due = time.monotonic() - self._shown >= _SHOW_EVERY
+        if "step" in self._latest:
+            share, words = self._latest.get("progress", 0.0), self._words()
+            progress(Underway(self._stage, share, words, self._item), line=due)
+        if due:
+            self._shown = time.monotonic()
+            if "progress" in self._latest:
+                self._show(self._words())
+        if time.monotonic() - self._mirrored >= _MIRROR_EVERY:
+            self._mirror()
+            self._mirrored = time.monotonic()
+
+    def waiting(self, why: str) -> None:
+        """Take words about the queue that the job waits in; see :func:`tasks.jobs.launch.run_job`."""
+        due = time.monotonic() - self._shown >= _SHOW_EVERY
+        progress(Underway(self._stage, self._latest.get("progress", 0.0), why, self._item, waits=True), line=due)
+        if due:
+            self._shown = time.monotonic()
+            self._show(why)
+
+    def _show(self, text: str) -> None:
+        if self._key is None:
+            return
+        percent = 100.0 * self._latest.get("progress", 0.0)
+        if self._artifact is None:
+            # a coroutine only where an event loop runs, and tasks are plain functions
+            self._artifact = cast(UUID, create_progress_artifact(percent, key=self._key, description=text))
+        else:
+            update_progress_artifact(self._artifact, percent, description=text)
+
+    def _words(self) -> str:
+        latest, parts = self._latest, [f"step {self._latest['step']:,}"]
+        for name, form in (("train/loss", "loss {:.3f}"), ("validation/loss", "validation {:.3f}")):
+            if name in latest:
+                parts.append(form.format(latest[name]))
+        if "tokens_per_second" in latest:
+            parts.append(f"{latest['tokens_per_second']:,.0f} {self._unit}/s")
+        eta = latest.get("eta_seconds")
+        if latest.get("progress", 0.0) >= 1.0:
+            parts.append("the last evaluation runs")
+            eta = eta or None  # 0: no evaluation has been timed
+        if eta is not None:
+            parts.append(f"ETA {duration(eta)}")
+        return ", ".join(parts)
+
+
+_SLOWEST = 1e10  # operations a second that any machine reaches: what is short at that needs no measurement
+_UPDATE = 0.01  # seconds that an update takes however small its network is, on a CPU; a GPU's is about as much
+_SHORT = 60.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The time that trainings would take here."""
+
+    seconds: float | None
+    """None: not known."""
+    reason: str
+    """What it rests on, or why it is not known."""
+
+    def __str__(self) -> str:
+        """``some 31 hours (estimate: 4.5e+15 operations, at 40 GFLOP/s on this machine's cpu)``."""
+        if self.seconds is None:
+            return f"for a time that is not known ({self.reason})"
+        return f"{about(self.seconds)} (estimate: {self.reason})"
+
+
+def estimate(trainings: Iterable[Training[object]]) -> Estimate:
+    """The time of ``trainings`` on this machine, one after another on all that it has."""
+    if on_cluster():
+        return Estimate(None, "as jobs of a cluster")
+    trainings = list(trainings)
+    work = [training.work for training in trainings]
+    total = sum(each.operations for each in work)
+    fixed = sum(each.updates for each in work) * _UPDATE
+    if total / _SLOWEST + fixed < _SHORT:
+        return Estimate(total / _SLOWEST + fixed, f"{total:.1e} operations")
+    try:
+        speed = training_speed()
+    except SpeedUnknown as error:
+        return Estimate(None, f"{total:.1e} operations; the speed of this machine: {error}")
+    gpus = len(visible_gpus()) if speed.device != "cpu" else 1
+    if not any(training.stage == "pretrain" for training in trainings):
+        gpus = min(gpus, len(trainings))  # each of these has one
+    where = f"{gpus} {speed.device}" if gpus > 1 else f"this machine's {speed.device}"
+    reason = f"{total:.1e} operations, at {speed.flops * gpus / 1e9:,.0f} GFLOP/s on {where}"
+    return Estimate(total / (speed.flops * gpus) + fixed, reason)
+
+
+def about(seconds: float) -> str:
+    """A time in words, as roughly as it is known: ``under a minute``, ``some 20 minutes``, ``some 31 hours``."""
+    for unit, size, most in (("minute", 60.0, 100), ("hour", 3600.0, 72)):
+        if seconds < most * size:
+            count = round(seconds / size)
+            return f"some {count} {unit}s" if count > 1 else f"{'a' if unit == 'minute' else 'an'} {unit} or less"
+    return f"some {seconds / 86400:,.0f} days"

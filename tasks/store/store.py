@@ -59,6 +59,11 @@ class Built:
     cached: bool
     """True: it was there already, nothing was computed."""
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What the manifest counts."""
+        return dict(self.manifest["counts"])
+
 
 class Store:
     """Artifacts under one address: a local folder or any fsspec URL (`s3://bucket/prefix`, `memory://x`)."""

@@ -15,7 +15,7 @@ from gptcore.base.errors import InputError
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.prompting.tasks import PROMPT_TASKS
 from tasks.report.analysis import Analysis
-from tasks.stages.prompted import FILE
+from tasks.stages.evaluation import FILE
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected

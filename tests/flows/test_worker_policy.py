@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gptcore.base.errors import InputError
-from tasks.stages.estimate import Estimate
+from tasks.stages.training import Estimate
 from tasks.store.store import Store
 from tests.flows.toy_training import Toy, ToyPretraining
 

@@ -14,12 +14,11 @@ from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_n
 from gptcore.config.operations import network_flops, pretraining_flops, share_seen
 from gptcore.nlu.registry import task_settings, task_spec
 from tasks.jobs import devices
-from tasks.stages import estimate as module
-from tasks.stages.adapt import AdaptRequest
-from tasks.stages.estimate import about, estimate
+from tasks.stages import training as module
 from tasks.stages.finetune import FinetuneRequest
+from tasks.stages.papers import AdaptRequest
 from tasks.stages.pretrain import PretrainRequest
-from tasks.stages.training import Distillation
+from tasks.stages.training import Distillation, about, estimate
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 

@@ -24,9 +24,8 @@ from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tasks.stages.corpus import clean_corpus
+from tasks.stages.corpus import clean_corpus, local_shards
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
-from tasks.stages.shards import local_shards
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store

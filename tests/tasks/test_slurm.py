@@ -18,8 +18,8 @@ import pytest
 from gptcore.base.errors import InputError
 from tasks.jobs import launch, placement, slurm
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records, run_job
+from tasks.stages.training import JobObserver
 from tasks.tracking.logs import PROGRESS, Underway
-from tasks.tracking.observer import JobObserver
 from tasks.tracking.tracker import Run
 from tests.tasks import fake_slurm
 from tests.tasks.test_launch import FAKE, ROOT, gone, wait_for
