@@ -28,7 +28,7 @@ MODULES = (
     "gptcore.config.training",
     "gptcore.data.sampler",
     "gptcore.evaluation.predict",
-    "gptcore.models.files.decoder_layout",
+    "gptcore.models.files.decoders",
     "gptcore.nlu.blimp",
     "gptcore.nlu.forms",
     "gptcore.nlu.inputs",

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.models import cpu, transformer
-from gptcore.models.files.decoder_layout import SPECIAL_NAMES
+from gptcore.models.files.decoders import SPECIAL_NAMES
 from gptcore.models.files.release import export_release
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import PADDING, specials

@@ -1,109 +1,255 @@
-"""Hugging Face's folders of each family of encoders, as values of :class:`EncoderLayout`."""
+"""Hugging Face's folders of encoders: BERT's, ALBERT's and ELECTRA's differ in names and in what layers share.
+
+read    config.json, model.safetensors or the older pytorch_model.bin
+write   config.json, model.safetensors, and the tokenizer's files
+
+A folder may lack heads: of BertModel, say, or BertForMaskedLM. The network is read without them, and says so where one
+is asked for. Heads for tasks (a classifier's) are written and not read.
+"""
 
 from __future__ import annotations
 
-from gptcore.models.files.encoder_layout import BERT_SUB_LAYERS, EncoderLayout, SubLayers
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
-BERT = EncoderLayout(
-    model_type="bert",
-    family="bert",
-    sub_layers=BERT_SUB_LAYERS,
-    heads={
-        "pooler": "pooler.dense",
-        "word_head.dense": "cls.predictions.transform.dense",
-        "word_head.norm": "cls.predictions.transform.LayerNorm",
-        "pair_head": "cls.seq_relationship",
-    },
-    word_bias="cls.predictions.bias",
-    bias_copies=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
-    architectures={"pair": "BertForPreTraining", "words": "BertForMaskedLM", "": "BertModel"},
-    classes="Bert",
-)
-"""Folders of BERT: of BertForPreTraining, BertForMaskedLM and BertModel."""
+import torch
+from torch import Tensor
 
-ALBERT = EncoderLayout(
-    model_type="albert",
-    family="albert",
-    sub_layers=SubLayers(
-        layer="encoder.albert_layer_groups.{}.albert_layers.0",
-        attention="attention",
-        projection="attention.dense",
-        attention_norm="attention.LayerNorm",
-        inner="ffn",
-        output="ffn_output",
-        norm="full_layer_layer_norm",
-    ),
-    heads={
-        "pooler": "pooler",
-        "word_head.dense": "predictions.dense",
-        "word_head.norm": "predictions.LayerNorm",
-        "pair_head": "sop_classifier.classifier",
-    },
-    word_bias="predictions.bias",
-    bias_copies=("predictions.decoder.weight", "predictions.decoder.bias"),
-    architectures={"pair": "AlbertForPreTraining", "words": "AlbertForMaskedLM", "": "AlbertModel"},
-    classes="Albert",
-    widens="encoder.embedding_hidden_mapping_in",
-    shares=True,
-    classifier_dropout="classifier_dropout_prob",
-)
-"""Folders of ALBERT: of AlbertForPreTraining, AlbertForMaskedLM and AlbertModel."""
+from gptcore.base.errors import InputError, require
+from gptcore.base.files import checked_object
+from gptcore.base.settings import replace_settings
+from gptcore.base.tables import read_table
+from gptcore.config import EncoderConfig
+from gptcore.models.files.folder import Exported, ModelFolder
+from gptcore.models.files.hugging_face import Layout
+from gptcore.nlu.forms import Form
+from gptcore.text.tokenizer import Tokenizer
 
-ELECTRA = EncoderLayout(
-    model_type="electra",
-    family="electra",
-    sub_layers=BERT_SUB_LAYERS,
-    heads={
-        "word_head.dense": "generator_predictions.dense",
-        "word_head.norm": "generator_predictions.LayerNorm",
-        "replaced_head.dense": "discriminator_predictions.dense",
-        "replaced_head.output": "discriminator_predictions.dense_prediction",
-    },
-    word_bias="generator_lm_head.bias",
-    bias_copies=("generator_lm_head.weight",),
-    architectures={"replaced": "ElectraForPreTraining", "words": "ElectraForMaskedLM", "": "ElectraModel"},
-    # Its other classes have a second layer before the linear one.
-    classes="Electra",
-    classes_of_places_alone=True,
-    widens="embeddings_project",
-)
-"""Folders of ELECTRA: the discriminator's (ElectraForPreTraining) or the generator's (ElectraForMaskedLM), which is
-which by the head that the folder holds."""
+_PARTS = ("weight", "bias")
+_EMBEDDINGS = {"words": "word", "positions": "position", "segments": "token_type"}
+_OLDER = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in checkpoints converted from the original releases
 
-DISTILBERT = EncoderLayout(
-    model_type="distilbert",
-    family="distilbert",
-    sub_layers=SubLayers(
-        layer="transformer.layer.{}",
-        attention="attention",
-        projection="attention.out_lin",
-        attention_norm="sa_layer_norm",
-        inner="ffn.lin1",
-        output="ffn.lin2",
-        norm="output_layer_norm",
-        qkv=("q_lin", "k_lin", "v_lin"),
-    ),
-    heads={"word_head.dense": "vocab_transform", "word_head.norm": "vocab_layer_norm"},
-    word_bias="vocab_projector.bias",
-    bias_copies=("vocab_projector.weight",),
-    architectures={"words": "DistilBertForMaskedLM", "": "DistilBertModel"},
-    classes="DistilBert",
-    sizes={
-        "n_vocab": "vocab_size",
-        "n_ctx": "max_position_embeddings",
-        "n_layer": "n_layers",
-        "n_head": "n_heads",
-        "n_embd": "dim",
-        "n_inner": "hidden_dim",
-    },
-    rates={
-        "embd_pdrop": "dropout",
-        "resid_pdrop": "dropout",
-        "attn_pdrop": "attention_dropout",
-        "init_std": "initializer_range",
-        "activation": "activation",
-    },
-    classifier_dropout="seq_classif_dropout",
-    classifier_layer="pre_classifier",
+
+class TaskNetwork(Protocol):
+    """A fine-tuned encoder and its linear layer."""
+
+    encoder: Exported[EncoderConfig]
+    layer: torch.nn.Linear | None
+    head: torch.nn.Linear
+    row_form: Form
+    clf_pdrop: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderLayout(Layout):
+    """What tells the folders of one family of encoders from those of another; the values are in `encoders.toml`."""
+
+    sizes: Mapping[str, str]
+    """Our settings -> theirs."""
+    rates: Mapping[str, str]
+    """The same of what is no size; a later one of two is what is written."""
+    layer: str
+    """Their name of a layer, with its number for {}."""
+    qkv: tuple[str, str, str]
+    """Their names of a layer's query, key and value."""
+    sub_layers: Mapping[str, str]
+    """Our names of a layer's other parts -> theirs."""
+    heads: Mapping[str, str]
+    """Our names of the layers outside of the encoder's -> theirs, without .weight and .bias."""
+    word_bias: str
+    """Their name of the bias of the words' scores."""
+    bias_copies: tuple[str, ...]
+    """Other names under which older folders repeat it, and the word embeddings as the head's matrix."""
+    architectures: Mapping[str, str]
+    """The head that the network has ("pair", "words", "replaced", or "" for none) -> transformers' class."""
+    classes: str
+    """What the names of transformers' classes begin with."""
+    classes_of_places_alone: bool = False
+    """Whether those that answer for a text as a whole do not compute the same."""
+    widens: str = ""
+    """Their name of the layer from the embeddings' width to the states'."""
+    shares: bool = False
+    """Whether all layers of a group are one (ALBERT)."""
+    classifier_dropout: str = "classifier_dropout"
+    """Their name of the dropout before a classifier's last layer."""
+    classifier_layer: str = ""
+    """Their name of a classifier's own layer before its last one; empty: it has none."""
+
+    # --- reading ---
+
+    def read(
+        self, folder: ModelFolder, settings: Mapping[str, Any], defaults: EncoderConfig
+    ) -> tuple[EncoderConfig, dict[str, Tensor]]:
+        """See :meth:`Layout.read`."""
+        where = folder.path("config.json")
+        self._check_settings(settings, where)
+        needed = [name for name in self.sizes.values() if name != "type_vocab_size"]
+        checked_object(settings, where, "a JSON object", dict.fromkeys(needed, int))
+        file, stored = self._stored(folder)
+        theirs = self._known(stored)
+        config = replace_settings(defaults, self._settings_of(settings, theirs), f"{where}: model")
+        beyond = self.layer.format(config.n_groups if self.shares else config.n_layer)
+        if odd := next((name for name in theirs if name.startswith(f"{beyond}.")), None):
+            count = self.sizes["n_layer"]
+            raise InputError(f"{where}: {count} = {config.n_layer}, but {file} has {odd}; expected no such tensor")
+        found: dict[str, Tensor] = {}
+        for ours, its in self._names(config):
+            for name in its:
+                require(name in theirs, f"{folder.path(file)}: no tensor {name}")
+            found[ours] = theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
+        for name in self.bias_copies:  # tied with others
+            tied = "embeddings.words.weight" if name.endswith("weight") else "word_head.bias"
+            if name in theirs and tied in found and not torch.equal(theirs[name], found[tied]):
+                raise InputError(
+                    f"{folder.path(file)}: {name}: differs from {tied}, expected the same, as they are tied"
+                )
+        return config, found
+
+    def _known(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors under the names that transformers gives them today, those of the encoder without its prefix."""
+        found = {}
+        for name, tensor in stored.items():
+            for old, new in _OLDER.items():
+                name = name.removesuffix(old) + new if name.endswith(old) else name
+            found[name.removeprefix(f"{self.model_type}.")] = tensor
+        return found
+
+    def _settings_of(self, settings: Mapping[str, Any], theirs: Mapping[str, Tensor]) -> dict[str, Any]:
+        known = {**self.sizes, **self.rates}
+        found: dict[str, Any] = {ours: settings[its] for ours, its in known.items() if its in settings}
+        narrow = settings.get("embedding_size", found["n_embd"])
+        if self.shares or (self.widens and narrow != found["n_embd"]):
+            found["n_embd_words"] = narrow
+        if self.shares:
+            found |= {"sharing": "all", "n_groups": settings.get("num_hidden_groups", 1)}
+        if "n_segments" not in self.sizes:
+            found["n_segments"] = 0
+        if self.classifier_layer:
+            found["classifier_layer"] = True
+        present = {name.rpartition(".")[0] for name in theirs}
+        return found | {
+            "words": self.word_bias in theirs,
+            "pooler": self.heads.get("pooler") in present,
+            "pair": self.heads.get("pair_head") in present,
+            "replaced": self.heads.get("replaced_head.dense") in present,
+        }
+
+    # --- writing ---
+
+    def write(self, model: Exported[EncoderConfig], tokenizer: Tokenizer, folder: Path) -> None:
+        """See :func:`gptcore.models.files.hugging_face.export_hugging_face`."""
+        self._write(model, model.config, {}, {}, tokenizer, folder)
+
+    def write_classifier(self, model: TaskNetwork, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
+        """See :func:`gptcore.models.files.hugging_face.export_classifier`."""
+        form = model.row_form
+        if not form.transformers or (self.classes_of_places_alone and not form.places):
+            raise InputError(
+                f"transformers' {self.model_type} has no class that reads tasks of the form {form.name} as this model"
+            )
+        places, config = form.places, model.encoder.config
+        if not (places or config.pooler) and "pooler" in self.heads:
+            raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
+        name = form.transformers_layer
+        layer = {f"{name}.weight": model.head.weight, f"{name}.bias": model.head.bias}
+        if model.layer is not None:
+            layer |= {f"{self.classifier_layer}.{part}": getattr(model.layer, part) for part in _PARTS}
+        said: dict[str, Any] = {"architectures": [f"{self.classes}For{form.transformers}"]}
+        said[self.classifier_dropout] = model.clf_pdrop
+        if not form.outputs:
+            named = dict(enumerate(labels))
+            said |= {"problem_type": "multi_label_classification"} if form.several else {}
+            said |= {"id2label": named, "label2id": {label: number for number, label in named.items()}}
+        without = dataclasses.replace(config, pooler=config.pooler and not places)  # theirs has none there
+        self._write(model.encoder, without, layer, said, tokenizer, folder)
+
+    def _write(
+        self,
+        model: Exported[EncoderConfig],
+        config: EncoderConfig,
+        layer: Mapping[str, Tensor],
+        said: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        folder: Path,
+    ) -> None:
+        """A network with the parts that ``config`` names; ``layer`` and ``said``: more tensors and settings."""
+        self._check(config, tokenizer)
+        state, tensors = model.state_dict(), dict(layer)
+        for ours, its in self._names(config):
+            tensors |= zip(map(self._prefixed, its), state[ours].chunk(len(its)), strict=True)
+        pad = {} if tokenizer.specials is None else {"pad_token_id": tokenizer.specials.pad}
+        settings = {**self._settings(config), **pad, **said}
+        self._write_files(folder, tensors, settings, tokenizer, {"model_max_length": config.n_ctx})
+
+    def _prefixed(self, name: str) -> str:
+        outside = (*(its for ours, its in self.heads.items() if ours != "pooler"), self.word_bias)
+        return name if name.startswith(outside) else f"{self.model_type}.{name}"
+
+    def _check(self, config: EncoderConfig, tokenizer: Tokenizer) -> None:
+        """:raises InputError: a tokenizer or a shape that such a folder cannot hold."""
+        self._check_tokenizer(config, tokenizer)
+        folders, narrow = f"{self.model_type} folders", config.n_embd_words
+        here, segments = f"in a {self.model_type} folder", "n_segments" in self.sizes
+        layer, sharing = bool(self.classifier_layer), "all" if self.shares else "none"
+        for fits, name, expected in (
+            (not config.sinusoidal, "sinusoidal", f"False: {folders} hold learned positions"),
+            (bool(config.n_segments) == segments, "n_segments", f"{'2 or more' if segments else '0'} {here}"),
+            (config.classifier_layer == layer, "classifier_layer", f"{layer} {here}"),
+            (config.sharing == sharing, "sharing", f"{sharing!r} {here}"),
+            (self.widens or narrow is None, "n_embd_words", f"None: in {folders} they are as wide as the states"),
+            (
+                not self.widens or self.shares or narrow != config.n_embd,
+                "n_embd_words",
+                f"None where the states are as wide, as {here}",
+            ),
+            (not self.shares or narrow is not None, "n_embd_words", f"a width: {folders} have a layer for it"),
+        ):
+            require(fits, f"model.{name} = {getattr(config, name)!r}, expected {expected}")
+
+    def _settings(self, config: EncoderConfig) -> dict[str, Any]:
+        has = {"pair": config.pair, "replaced": config.replaced, "words": config.words}
+        head = next((name for name, there in has.items() if there and name in self.architectures), "")
+        extra = {"num_hidden_groups": config.n_groups, "inner_group_num": 1} if self.shares else {}
+        return {
+            "model_type": self.model_type,
+            "architectures": [self.architectures[head]],
+            **{its: getattr(config, ours) for ours, its in {**self.sizes, **self.rates}.items()},
+            **({"embedding_size": config.width_of_words} if self.widens else {}),
+            **extra,
+            "layer_norm_eps": self.expected["layer_norm_eps"],
+            "tie_word_embeddings": True,
+        }
+
+    # --- names ---
+
+    def _names(self, config: EncoderConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """(our name, theirs; or the three that ours is made of), theirs without the encoder's prefix."""
+        for ours, theirs in _EMBEDDINGS.items():
+            if ours != "segments" or config.n_segments:
+                yield f"embeddings.{ours}.weight", (f"embeddings.{theirs}_embeddings.weight",)
+        layers: dict[str, tuple[str, ...]] = {"embeddings.norm": ("embeddings.LayerNorm",)}
+        if config.n_embd_words is not None:
+            layers["widen"] = (self.widens,)
+        for number in range(config.n_groups if self.shares else config.n_layer):
+            layer = self.layer.format(number)
+            layers[f"attention.{number}.qkv"] = tuple(f"{layer}.{name}" for name in self.qkv)
+            for ours, theirs in self.sub_layers.items():
+                layers[ours.replace(".", f".{number}.")] = (f"{layer}.{theirs}",)
+        has = {"pooler": config.pooler, "pair_head": config.pair, "word_head": config.words}
+        has["replaced_head"] = config.replaced
+        layers |= {ours: (theirs,) for ours, theirs in self.heads.items() if has[ours.partition(".")[0]]}
+        for ours, names in layers.items():
+            for part in _PARTS:
+                yield f"{ours}.{part}", tuple(f"{name}.{part}" for name in names)
+        if config.words:
+            yield "word_head.bias", (self.word_bias,)
+
+
+_TABLES = read_table(__file__, "encoders.toml")
+BERT, ALBERT, ELECTRA, DISTILBERT = (
+    EncoderLayout(model_type=name, family=name, **_TABLES["shared"] | _TABLES[name])
+    for name in ("bert", "albert", "electra", "distilbert")
 )
-"""Folders of DistilBERT: of DistilBertForMaskedLM and DistilBertModel."""

@@ -11,7 +11,7 @@ import io
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -20,11 +20,25 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import checked_object, fsync_folder, parse_json, write_json_atomic
+from gptcore.base.files import checked_object, parse_json, write_json_atomic
 from gptcore.base.filesystems import file_system
 from gptcore.base.settings import optional, recorded
 from gptcore.config import NetworkConfig, network_config
 from gptcore.families import recorded_family
+
+Config = TypeVar("Config", bound=NetworkConfig, covariant=True)
+
+
+class Exported(Protocol[Config]):
+    """What folders are written from: a network, of which this room needs to know no more."""
+
+    @property
+    def config(self) -> Config:
+        """Its settings."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its tensors, by our names."""
 
 
 class ModelFolder:
@@ -94,7 +108,6 @@ def write_own(config: NetworkConfig, tensors: Mapping[str, Tensor], folder: Path
     save_file(kept, folder / "model.safetensors")
     named = {"model_type": MODEL_TYPE, "family": config.family}
     write_json_atomic(folder / "config.json", {**named, **recorded(config)})
-    fsync_folder(folder)
 
 
 def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:

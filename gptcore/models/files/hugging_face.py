@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from safetensors.torch import save_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES, Family
-from gptcore.models.files.folder import ModelFolder
+from gptcore.models.files.folder import Exported, ModelFolder
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.vocabulary import SETTINGS_FILE
 
 
-class Layout(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Layout(ABC):
     """One family's folders of Hugging Face's kind."""
 
-    @property
-    def model_type(self) -> str:
-        """What config.json calls the kind."""
-        ...
+    model_type: str
+    """What config.json calls the kind."""
+    family: str
+    expected: Mapping[str, Any]
+    """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
 
+    @abstractmethod
     def read(
         self, folder: ModelFolder, settings: Mapping[str, Any], defaults: Any
     ) -> tuple[NetworkConfig, dict[str, Tensor]]:
@@ -30,16 +38,57 @@ class Layout(Protocol):
 
         :param settings: those of config.json.
         :param defaults: the family's configuration, for what config.json does not say.
+        :raises InputError: naming the file, what was found and what was expected.
         """
-        ...
 
+    @abstractmethod
     def write(self, model: Any, tokenizer: Tokenizer, folder: Path) -> None:
         """A folder that transformers' classes read by ``from_pretrained``."""
-        ...
 
+    @abstractmethod
     def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
         """The same of a fine-tuned model."""
-        ...
+
+    def _check_settings(self, settings: Mapping[str, Any], where: str) -> None:
+        """:raises InputError: settings of a network that computes something else."""
+        for name, value in self.expected.items():
+            if settings.get(name, value) != value:
+                raise InputError(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}")
+
+    def _stored(self, folder: ModelFolder) -> tuple[str, dict[str, Tensor]]:
+        """The name of the file of tensors, and what it holds."""
+        if folder.has("pytorch_model.bin") and not folder.has("model.safetensors"):
+            return "pytorch_model.bin", folder.pickled("pytorch_model.bin")
+        return "model.safetensors", folder.safetensors("model.safetensors")
+
+    def _check_tokenizer(self, config: NetworkConfig, tokenizer: Tokenizer) -> None:
+        """:raises InputError: a tokenizer that is not the model's."""
+        kind: type[Tokenizer] = FAMILIES[self.family].part("tokenizer")
+        if not isinstance(tokenizer, kind):
+            raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {self.model_type}")
+        if tokenizer.n_vocab != config.n_vocab:
+            raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
+
+    def _write_files(
+        self,
+        folder: Path,
+        tensors: Mapping[str, Tensor],
+        settings: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        words: Mapping[str, Any],
+    ) -> None:
+        """Write all of a folder.
+
+        :param settings: for config.json.
+        :param words: what the tokenizer's settings say besides what it writes itself.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})  # transformers asks for the format
+        write_json_atomic(folder / "config.json", settings)
+        tokenizer.save(folder)
+        file = folder / SETTINGS_FILE
+        write_json_atomic(file, {**(read_json(file) if file.is_file() else {}), **words})
 
 
 def model_types() -> dict[str, Family]:
@@ -62,20 +111,7 @@ def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple
     return layout.read(folder, settings, family.part("config")(family=family.name))
 
 
-class Exported(Protocol):
-    """What a layout is written from: a network, of which this room needs to know no more."""
-
-    @property
-    def config(self) -> NetworkConfig:
-        """Its settings."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Its tensors, by our names."""
-        ...
-
-
-def export_hugging_face(model: Exported, tokenizer: Tokenizer, folder: Path) -> None:
+def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, folder: Path) -> None:
     """Write a folder for ``transformers.AutoModelForCausalLM`` and ``AutoTokenizer``, both by ``from_pretrained``.
 
     The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
@@ -102,10 +138,7 @@ def export_hugging_face(model: Exported, tokenizer: Tokenizer, folder: Path) -> 
     :raises InputError: if the tokenizer has another number of ids than the model or is of another family; the model
         has a shape that an "openai-gpt" cannot have (n_inner other than 4 * n_embd), or its family no layout.
     """
-    family = FAMILIES[model.config.family]
-    if not family.layout:
-        raise InputError(f"a model of the family {family.title}: transformers has no such network")
-    family.part("layout").write(model, tokenizer, folder)
+    _layout(model.config).write(model, tokenizer, folder)
 
 
 def export_classifier(model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
@@ -119,7 +152,12 @@ def export_classifier(model: Any, labels: Sequence[str], tokenizer: Tokenizer, f
     :raises InputError: transformers has no class that computes the same (of any decoder; of ELECTRA but for places),
         or as :func:`export_hugging_face`.
     """
-    family = FAMILIES[model.network.config.family]
+    _layout(model.network.config).write_classifier(model, labels, tokenizer, folder)
+
+
+def _layout(config: NetworkConfig) -> Layout:
+    family = FAMILIES[config.family]
     if not family.layout:
         raise InputError(f"a model of the family {family.title}: transformers has no such network")
-    family.part("layout").write_classifier(model, labels, tokenizer, folder)
+    found: Layout = family.part("layout")
+    return found

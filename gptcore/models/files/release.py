@@ -14,26 +14,16 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import fsync_folder, write_json_atomic
+from gptcore.base.files import write_json_atomic
 from gptcore.config import ModelConfig
-from gptcore.models.files.folder import ModelFolder
-
-
-class Decoder(Protocol):
-    """What a layout is written from: the Transformer, of which this room needs to know no more."""
-
-    config: ModelConfig
-
-    def state_dict(self) -> dict[str, Any]:
-        """Its tensors, by our names."""
-
+from gptcore.models.files.folder import Exported, ModelFolder
 
 BLOCK_PARTS = {
     # ours -> theirs, in the order of the original release's arrays; Hugging Face has the same names
@@ -67,7 +57,7 @@ def ours(
     return {"tokens.weight": tokens, "positions.weight": positions, **turned, **last}
 
 
-def block_tensors(model: Decoder) -> Iterator[tuple[int, str, Tensor]]:
+def block_tensors(model: Exported[ModelConfig]) -> Iterator[tuple[int, str, Tensor]]:
     """(block, their name, tensor) in the release's order; matrices [n_in, n_out]."""
     state = model.state_dict()
     for n in range(model.config.n_layer):
@@ -148,7 +138,7 @@ def _read_npy(folder: ModelFolder, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     return array.reshape(-1)
 
 
-def export_release(model: Decoder, folder: Path) -> None:
+def export_release(model: Exported[ModelConfig], folder: Path) -> None:
     """Write a folder in the layout of the original release, which its own code reads as its directory ``model``.
 
     Ten flat float32 arrays that together hold positions, tokens and the blocks in the order of params_shapes.json.
@@ -171,4 +161,3 @@ def export_release(model: Decoder, folder: Path) -> None:
     for number, piece in enumerate(np.array_split(flat, RELEASED_FILES)):
         np.save(folder / f"params_{number}.npy", piece)
     write_json_atomic(folder / "params_shapes.json", [list(array.shape) for array in arrays])
-    fsync_folder(folder)

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import checked_object, fsync_folder, write_json_atomic
+from gptcore.base.files import checked_object
 from gptcore.base.settings import replace_settings
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
-from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.release import BLOCK_PARTS, Decoder, block_tensors, check_attention, check_original, ours
-from gptcore.text.bpe import UNKNOWN, WordTokenizer
-from gptcore.text.byte_bpe import ByteTokenizer
+from gptcore.models.files.folder import Exported, ModelFolder
+from gptcore.models.files.hugging_face import Layout
+from gptcore.models.files.release import BLOCK_PARTS, block_tensors, check_attention, check_original, ours
+from gptcore.text.bpe import UNKNOWN
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
 
@@ -32,44 +31,30 @@ SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
 _ADDED_ROWS = {len(names): names for names in ((), PAPER_MARKS, SPECIAL_NAMES)}
 
 
-@dataclass(frozen=True)
-class DecoderLayout:
-    """What tells the folders of one family of decoders from those of another; see
-    :class:`gptcore.models.files.hugging_face.Layout`.
-    """
+@dataclass(frozen=True, kw_only=True)
+class DecoderLayout(Layout):
+    """What tells the folders of one family of decoders from those of another."""
 
-    model_type: str
-    """As in config.json."""
     tokens: str
     positions: str
     """Names of the two embeddings."""
     norm: str | None
     """Name of the norm after the last block, which goes with norms before the sub-layers."""
-    expected: Mapping[str, Any]
-    """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
     architecture: str
     """transformers' class of the language model."""
-    tokenizer: tuple[type[Tokenizer], str]
-    """Our class and theirs."""
+    tokenizer_class: str
+    """transformers' class of the tokenizer."""
     unknown: str
     """The piece that stands for what has none; of GPT-2's, which know all bytes, it is the end of a text."""
 
     def read(
         self, folder: ModelFolder, settings: Mapping[str, Any], defaults: ModelConfig
     ) -> tuple[ModelConfig, dict[str, Tensor]]:
-        """Configuration and tensors, by our names.
-
-        :param settings: those of config.json.
-        :param defaults: the family's, for what config.json does not say.
-        :raises InputError: naming the file, what was found and what was expected.
-        """
-        for field, value in self.expected.items():
-            if settings.get(field, value) != value:
-                raise InputError(f"{folder.path('config.json')}: {field} = {settings[field]!r}, expected {value!r}")
-        older = folder.has("pytorch_model.bin") and not folder.has("model.safetensors")
-        name = "pytorch_model.bin" if older else "model.safetensors"
-        stored = folder.pickled(name) if older else folder.safetensors(name)
-        checked_object(settings, folder.path("config.json"), "a JSON object", dict.fromkeys(_SIZES, int))
+        """See :meth:`Layout.read`."""
+        where = folder.path("config.json")
+        self._check_settings(settings, where)
+        name, stored = self._stored(folder)
+        checked_object(settings, where, "a JSON object", dict.fromkeys(_SIZES, int))
         theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
 
         def part(key: str) -> Tensor:
@@ -79,7 +64,7 @@ class DecoderLayout:
 
         tokens, n_special = part(f"{self.tokens}.weight"), settings.get("n_special", 0)
         if not isinstance(n_special, int):
-            raise InputError(f"{folder.path('config.json')}: n_special: found {n_special!r:.60}, expected int")
+            raise InputError(f"{where}: n_special: found {n_special!r:.60}, expected int")
         n_inner = settings.get("n_inner") if self.norm else None  # GPT-2's alone
         sizes = {
             # transformers counts special rows among vocab_size; its first versions put them after
@@ -92,7 +77,7 @@ class DecoderLayout:
             **({"init_std": settings["initializer_range"]} if "initializer_range" in settings else {}),
             **({"norm_first": True} if self.norm else {}),
         }
-        config = replace_settings(defaults, sizes, f"{folder.path('config.json')}: model")
+        config = replace_settings(defaults, sizes, f"{where}: model")
         blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
         norm = {name: part(f"{self.norm}.{name}") for name in ("weight", "bias")} if self.norm else {}
         return config, ours(tokens, part(f"{self.positions}.weight"), blocks, norm)
@@ -101,46 +86,34 @@ class DecoderLayout:
         """:raises InputError: always."""
         raise InputError("transformers' classifiers read other states or have no bias, so none of them is written")
 
-    def write(self, model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
+    def write(self, model: Exported[ModelConfig], tokenizer: Tokenizer, folder: Path) -> None:
         """See :func:`gptcore.models.files.hugging_face.export_hugging_face`."""
         config = model.config
         self._check(config, tokenizer)
-        folder.mkdir(parents=True, exist_ok=True)
         state = model.state_dict()
-        tensors = {f"{theirs}.weight": state[ours] for theirs, ours in self._embeddings()}
+        tensors = {f"{self.tokens}.weight": state["tokens.weight"]}
+        tensors |= {f"{self.positions}.weight": state["positions.weight"]}
         tensors |= {f"h.{n}.{part}": value for n, part, value in block_tensors(model)}
         tensors |= {f"{self.norm}.{name}": state[f"norm.{name}"] for name in ("weight", "bias") if self.norm}
-        stored = {f"transformer.{name}": value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})  # transformers asks for the format
         unknown = tokenizer.vocabulary[self.unknown]
         ends = {name: unknown for name in ("bos_token_id", "eos_token_id") if self.norm}
         sizes = {"n_inner": config.n_inner} if self.norm else {}
-        write_json_atomic(folder / "config.json", {**self._settings(config), **sizes, **ends})
-        tokenizer.save(folder)
         names = {unknown: self.unknown, **dict(enumerate(_ADDED_ROWS[config.n_special], start=config.n_vocab))}
         # White space beside the marks of a paper is part of its format and never encoded (gptcore.abstracts.documents).
         strips = _ADDED_ROWS[config.n_special] == PAPER_MARKS
         added = {"lstrip": strips, "normalized": False, "rstrip": strips, "single_word": False, "special": True}
-        settings = {
-            "tokenizer_class": self.tokenizer[1],
+        words = {
+            "tokenizer_class": self.tokenizer_class,
             "unk_token": self.unknown,
             **{name.removesuffix("_id"): self.unknown for name in ends},
             "model_max_length": config.n_ctx,
             "added_tokens_decoder": {str(index): {"content": name, **added} for index, name in names.items()},
         }
-        write_json_atomic(folder / "tokenizer_config.json", settings)
-        fsync_folder(folder)
-
-    def _embeddings(self) -> list[tuple[str, str]]:
-        """Their names of the two embeddings, and ours."""
-        return [(self.tokens, "tokens.weight"), (self.positions, "positions.weight")]
+        stored = {f"transformer.{name}": value for name, value in tensors.items()}
+        self._write_files(folder, stored, {**self._settings(config), **sizes, **ends}, tokenizer, words)
 
     def _check(self, config: ModelConfig, tokenizer: Tokenizer) -> None:
-        kind = self.tokenizer[0]
-        if not isinstance(tokenizer, kind):
-            raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {self.model_type}")
-        if tokenizer.n_vocab != config.n_vocab:
-            raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
+        self._check_tokenizer(config, tokenizer)
         if config.n_special not in _ADDED_ROWS:
             raise InputError(
                 f"model.n_special = {config.n_special}, expected one of {', '.join(map(str, _ADDED_ROWS))}"
@@ -167,18 +140,20 @@ class DecoderLayout:
 
 OPENAI_GPT = DecoderLayout(
     model_type="openai-gpt",
+    family="gpt",
     tokens="tokens_embed",
     positions="positions_embed",
     norm=None,
     expected={"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON, "tie_word_embeddings": True},
     architecture="OpenAIGPTLMHeadModel",
-    tokenizer=(WordTokenizer, "OpenAIGPTTokenizer"),
+    tokenizer_class="OpenAIGPTTokenizer",
     unknown=UNKNOWN,
 )
 """Folders of GPT-1, "openai-gpt"."""
 
 GPT2 = DecoderLayout(
     model_type="gpt2",
+    family="gpt2",
     tokens="wte",
     positions="wpe",
     norm="ln_f",
@@ -191,7 +166,7 @@ GPT2 = DecoderLayout(
         "tie_word_embeddings": True,
     },
     architecture="GPT2LMHeadModel",
-    tokenizer=(ByteTokenizer, "GPT2Tokenizer"),
+    tokenizer_class="GPT2Tokenizer",
     unknown=END_OF_TEXT,
 )
 """Folders of GPT-2, "gpt2"."""
