@@ -29,6 +29,7 @@ MODULES = (
     "gptcore.data.sampler",
     "gptcore.evaluation.predict",
     "gptcore.models.files.decoders",
+    "gptcore.models.files.encoders",
     "gptcore.nlu.blimp",
     "gptcore.nlu.forms",
     "gptcore.nlu.inputs",
