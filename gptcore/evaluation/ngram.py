@@ -25,36 +25,36 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+Counting = Callable[..., Iterable[tuple[Ints, Ints]]]
+"""The built-in ``map``, or one that gives results in order and whose workers see the folder of the training rows."""
+
+
 def ngram_perplexity(
     train: Shards,
     valid: Shards,
     order: int,
     progress: Callable[[int], object] | None = None,
-    map: Callable[..., Iterable[tuple[Ints, Ints]]] = map,
+    map: Counting = map,
 ) -> dict[str, float]:
     """Count n-grams of ``order`` on the training rows and score the validation rows.
 
     Scored is every token but a row's first, the same targets as :func:`gptcore.data.sampler.sequential_windows`; the
-    context never leaves the row and is shorter than ``order - 1`` at its start. Memory grows with the number of
-    distinct n-grams in the training rows, some 100 bytes each at the peak.
+    context never leaves the row and is shorter than ``order - 1`` at its start. The parameters and the memory are those
+    of :class:`NgramModel`.
 
-    :param order: 2 for the bigram, 3 for the trigram model.
-    :param progress: called with the number of training tokens counted since its last call.
-    :param map: the built-in, or one that gives results in order and whose workers see the folder of ``train``.
     :returns: ``perplexity``, ``nats`` (mean per token) and ``tokens`` (scored).
     :raises InputError: two vocabularies, an order below 2 or too high for them, or no tokens to count or to score.
     """
     if train.n_vocab != valid.n_vocab:
         raise InputError(f"{valid.folder}: n_vocab is {valid.n_vocab}, expected {train.n_vocab} as in {train.folder}")
-    _check_order(train, order)
-    levels = _estimate(train, order, progress, map)
+    model = NgramModel(train, order, progress, map)
     nats, tokens = 0.0, 0
     for row in range(valid.n_rows):
         ids = valid.tokens(row)
         for begin in range(1, len(ids), _CHUNK):
             chunk = ids[max(0, begin - order + 1) : begin + _CHUNK]
             scored = len(ids[begin : begin + _CHUNK])
-            nats -= float(np.log(_probabilities(chunk, levels, train.n_vocab)[-scored:]).sum())
+            nats -= float(np.log(model.probabilities(chunk)[-scored:]).sum())
             tokens += scored
     if not tokens:
         raise InputError(f"{valid.folder}: no row of two tokens or more to score")
@@ -62,19 +62,30 @@ def ngram_perplexity(
 
 
 class NgramModel:
-    """N-grams counted once, to score any sentences: a :class:`gptcore.evaluation.likelihood.Likelihood`."""
+    """N-grams counted once, to score any sentences: a :class:`gptcore.evaluation.likelihood.Likelihood`.
+
+    Memory grows with the number of distinct n-grams in the training rows, some 100 bytes each at the peak.
+
+    :param order: 2 for the bigram, 3 for the trigram model.
+    :param progress: called with the number of training tokens counted since its last call.
+    :raises InputError: an order below 2 or too high for the vocabulary, or no tokens to count.
+    """
 
     def __init__(
-        self,
-        train: Shards,
-        order: int,
-        progress: Callable[[int], object] | None = None,
-        map: Callable[..., Iterable[tuple[Ints, Ints]]] = map,
+        self, train: Shards, order: int, progress: Callable[[int], object] | None = None, map: Counting = map
     ) -> None:
-        """The arguments, the memory and what is raised are those of :func:`ngram_perplexity`."""
-        _check_order(train, order)
-        self.n_vocab = train.n_vocab
-        self._levels = _estimate(train, order, progress, map)
+        self.n_vocab = n_vocab = train.n_vocab
+        if order < 2 or n_vocab**order > np.iinfo(np.int64).max:
+            raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
+        jobs = list(_jobs(train, order))
+        grams, counts = _sum(_reported(map(_count_rows, jobs), jobs, progress))
+        if not len(grams):
+            raise InputError(f"{train.folder}: no row of {order} tokens or more to count")
+        self._levels = [_level(grams, counts, n_vocab)]
+        """Of orders 1 to the highest, which counts occurrences, the others distinct left neighbours."""
+        for lower in range(order - 1, 0, -1):
+            grams, counts = np.unique(grams % n_vocab**lower, return_counts=True)
+            self._levels.insert(0, _level(grams, counts, n_vocab))
 
     def log_probabilities(
         self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
@@ -86,11 +97,26 @@ class NgramModel:
             rows = np.flatnonzero(lengths == length)
             ids = np.asarray([sequences[row] for row in rows.tolist()], np.uint32)  # [rows, length]
             if length > 1:
-                sums[rows] = np.log(_probabilities(ids, self._levels, self.n_vocab)).sum(axis=-1)
+                sums[rows] = np.log(self.probabilities(ids)).sum(axis=-1)
             done += len(rows)
             if progress is not None:
                 progress(done, len(sequences))
         return sums
+
+    def probabilities(self, ids: npt.NDArray[np.unsignedinteger]) -> Floats:
+        """P(token | the tokens before it) of all ``ids`` [..., T] but each row's first, float64 [..., T - 1]."""
+        probabilities = np.full(ids.shape, 1 / self.n_vocab)
+        for order, level in enumerate(self._levels, start=1):
+            if ids.shape[-1] < order:
+                break
+            grams = _pack(ids, order, self.n_vocab)
+            context = np.minimum(np.searchsorted(level.contexts, grams // self.n_vocab), len(level.contexts) - 1)
+            known = level.contexts[context] == grams // self.n_vocab
+            place = np.minimum(np.searchsorted(level.grams, grams), len(level.grams) - 1)
+            share = np.where(level.grams[place] == grams, level.shares[place], 0.0)
+            left_over = np.where(known, level.left_over[context], 1.0)
+            probabilities[..., order - 1 :] = share + left_over * probabilities[..., order - 1 :]
+        return probabilities[..., 1:]
 
 
 class UnigramModel:
@@ -116,11 +142,6 @@ class UnigramModel:
         return sums
 
 
-def _check_order(train: Shards, order: int) -> None:
-    if order < 2 or train.n_vocab**order > np.iinfo(np.int64).max:
-        raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
-
-
 @dataclass(frozen=True)
 class _Level:
     """One order: P(w | context) = share(context, w) + left_over(context) * P(w | context without its first token)."""
@@ -133,25 +154,6 @@ class _Level:
     """Distinct contexts, packed, ascending."""
     left_over: Floats
     """Probability that the discounts free in each context, for the lower order."""
-
-
-def _estimate(
-    train: Shards,
-    order: int,
-    progress: Callable[[int], object] | None = None,
-    map: Callable[..., Iterable[tuple[Ints, Ints]]] = map,
-) -> list[_Level]:
-    """Levels of orders 1..order. The highest counts occurrences, the others distinct left neighbours."""
-    n_vocab = train.n_vocab
-    jobs = list(_jobs(train, order))
-    grams, counts = _sum(_reported(map(_count_rows, jobs), jobs, progress))
-    if not len(grams):
-        raise InputError(f"{train.folder}: no row of {order} tokens or more to count")
-    levels = [_level(grams, counts, n_vocab)]
-    for lower in range(order - 1, 0, -1):
-        grams, counts = np.unique(grams % n_vocab**lower, return_counts=True)
-        levels.insert(0, _level(grams, counts, n_vocab))
-    return levels
 
 
 def _level(grams: Ints, counts: Ints, n_vocab: int) -> _Level:
@@ -173,22 +175,6 @@ def _discounts(counts: Ints) -> Floats:
     seen = np.maximum(np.bincount(np.minimum(counts, 5), minlength=6), 1)  # n-grams seen exactly 1, 2, 3, 4 times
     y = seen[1] / (seen[1] + 2 * seen[2])
     return np.array([0.0, *(np.clip(k - (k + 1) * y * seen[k + 1] / seen[k], 0.1, k) for k in (1, 2, 3))])
-
-
-def _probabilities(ids: npt.NDArray[np.unsignedinteger], levels: list[_Level], n_vocab: int) -> Floats:
-    """P(token | the tokens before it) of all ``ids`` [..., T] but each row's first, float64 [..., T - 1]."""
-    probabilities = np.full(ids.shape, 1 / n_vocab)
-    for order, level in enumerate(levels, start=1):
-        if ids.shape[-1] < order:
-            break
-        grams = _pack(ids, order, n_vocab)
-        context = np.minimum(np.searchsorted(level.contexts, grams // n_vocab), len(level.contexts) - 1)
-        known = level.contexts[context] == grams // n_vocab
-        place = np.minimum(np.searchsorted(level.grams, grams), len(level.grams) - 1)
-        share = np.where(level.grams[place] == grams, level.shares[place], 0.0)
-        left_over = np.where(known, level.left_over[context], 1.0)
-        probabilities[..., order - 1 :] = share + left_over * probabilities[..., order - 1 :]
-    return probabilities[..., 1:]
 
 
 def _pack(ids: npt.NDArray[np.unsignedinteger], order: int, n_vocab: int) -> Ints:

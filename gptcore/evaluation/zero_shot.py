@@ -1,4 +1,4 @@
-"""What a pre-trained model can do before any fine-tuning: the four heuristics of section 5.
+"""What a pre-trained model can do before any fine-tuning: the four heuristics of section 5, and BLiMP.
 
     task   heuristic                                                                            headline
     cola   average token log-probability of the sentence, thresholded                           Matthews
@@ -8,12 +8,29 @@
 
 The paper does not say where CoLA's threshold comes from; here it is the one that is best on training rows. DPRD is
 the definite pronoun resolution set (Rahman and Ng, 2012), not one of the twelve tasks.
+
+BLiMP is scored by full-sentence log-probability, its paper's "simple LM method": is the good sentence the likelier one?
+
+Whichever the model, both sentences are scored alike:
+
+- Text goes through the tokenizer's own cleaning, lower-casing included.
+- A sentence stands after a full stop. GPT-1 has no token for the beginning of a text, yet the first word counts: 12 %
+  of the pairs differ in it. What comes before a sentence in a book is the end of another one, so every model has often
+  met a word after a full stop; harnesses put the beginning-of-text token of other models there.
+- Summed is every token of the sentence, its own full stop included, and not divided by their number. An encoder's sum
+  is its pseudo-log-likelihood (:mod:`gptcore.evaluation.likelihood`), of the sentence without that full stop.
+- The good sentence has to be the likelier: equal ones count as wrong, as in the harness of BabyLM's baselines. Equal
+  ids get equal sums; the published files have seven pairs of one and the same sentence.
+
+A field's score is the mean of its paradigms; the score of all is the mean of the 12 fields, as BabyLM reports it. The
+BLiMP paper's own overall figure is the mean of the 67 paradigms, kept beside it: large fields weigh more there.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,21 +42,23 @@ from numpy.typing import NDArray
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.seeds import choose_rows
-from gptcore.evaluation.likelihood import NetworkLikelihood
+from gptcore.evaluation.likelihood import Likelihood, NetworkLikelihood
 from gptcore.models.build import load_language_model
 from gptcore.models.network import LanguageModel
 from gptcore.nlu import load_task
-from gptcore.nlu.blimp import ZERO_SHOT_TASKS, check_zero_shot
+from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, ZERO_SHOT_TASKS, check_zero_shot, read_paradigm
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.metrics import matthews_of_counts
 from gptcore.nlu.readers import Example
 from gptcore.nlu.readers.winograd import read_dprd
 from gptcore.nlu.registry import task_spec
 from gptcore.text.tokenizer import Tokenizer
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], object]
 """Called with (task, sequences scored, sequences in all)."""
 
-_ROW_SEED = 0  # which rows `max_rows` keeps
+_ROW_SEED = 0  # which rows `max_rows`, and which pairs `max_pairs` keeps
+_BEFORE = "."  # what a sentence of BLiMP follows
 
 
 class _Scorer:
@@ -59,8 +78,11 @@ class _Scorer:
         return np.asarray(sums / np.maximum(1, counts))
 
     def _scored(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        counted = functools.partial(self._progress, task) if self._progress is not None else None
-        return self._likelihood.continuations(pairs, counted)
+        return self._likelihood.continuations(pairs, _counted(self._progress, task))
+
+
+def _counted(progress: Progress | None, task: str) -> Callable[[int, int], object] | None:
+    return functools.partial(progress, task) if progress is not None else None
 
 
 def zero_shot(
@@ -159,10 +181,8 @@ def best_threshold(scores: NDArray[Any], labels: NDArray[Any]) -> float:
     if len(ordered) < 2:
         return float(ordered[0]) if len(ordered) else 0.0
     below_ones, below = np.cumsum(ones)[:-1], np.arange(1.0, len(ones))  # the rows up to each cut are called 0
-    tp, fn = ones.sum() - below_ones, below_ones
-    tn, fp = below - below_ones, (len(ones) - below) - (ones.sum() - below_ones)
-    scale = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    values = np.divide(tp * tn - fp * fn, scale, out=np.zeros_like(scale), where=scale > 0)
+    tp = ones.sum() - below_ones
+    values = matthews_of_counts(below - below_ones, below_ones, (len(ones) - below) - tp, tp)
     values[ordered[1:] == ordered[:-1]] = -np.inf  # no cut separates equal scores
     best = int(values.argmax())
     return float((ordered[best] + ordered[best + 1]) / 2)
@@ -187,3 +207,50 @@ def _accuracy(predicted: NDArray[Any], labels: Sequence[int | float | None], cha
 
 def _result(score: float, metric: str, chance: float, rows: int) -> dict[str, Any]:
     return {"score": score, "metric": metric, "chance": chance, "rows": rows}
+
+
+def score_pairs(
+    model: Likelihood,
+    tokenizer: Tokenizer,
+    datasets_url: str,
+    max_pairs: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Accuracies of one model on BLiMP.
+
+    :param max_pairs: about so many pairs a field, drawn by a seed from its paradigms in equal numbers; None: all.
+    :returns: "score" (mean of the fields), "paradigms_mean", "fields" and "paradigms" (name -> accuracy), "pairs",
+        "ties" (pairs of equal log-probability, counted as wrong) and "chance".
+    :raises InputError: a missing or broken file, or a tokenizer with another vocabulary than the model's.
+    """
+    if model.n_vocab != tokenizer.n_vocab:
+        raise InputError(f"the model has n_vocab = {model.n_vocab}, the tokenizer {tokenizer.n_vocab}")
+    names, texts = [], []  # of each pair; of its two sentences, the good one first
+    for paradigms in FIELDS.values():
+        share = None if max_pairs is None else -(-max_pairs // len(paradigms))
+        for paradigm in paradigms:
+            pairs = list(read_paradigm(datasets_url, paradigm))
+            for row in choose_rows(len(pairs), share, _ROW_SEED):
+                names.append(paradigm)
+                texts += [pairs[row].good, pairs[row].bad]
+    before = tokenizer.encode(_BEFORE)[-1:]  # an encoder's sentence begins the sequence, and needs nothing before it
+    sequences = [(*before, *tokenizer.encode_next(text)) for text in texts]
+    places = {ids: place for place, ids in enumerate(dict.fromkeys(sequences))}
+    found = model.log_probabilities(list(places), _counted(progress, BLIMP))
+    sums = found[[places[ids] for ids in sequences]].reshape(-1, 2)  # (pairs, 2)
+    right, paradigm_of = sums[:, 0] > sums[:, 1], np.asarray(names)
+    accuracies = {
+        field: {paradigm: float(right[paradigm_of == paradigm].mean()) for paradigm in paradigms}
+        for field, paradigms in FIELDS.items()
+    }
+    fields = {field: statistics.fmean(of.values()) for field, of in accuracies.items()}
+    every = {paradigm: accuracy for of in accuracies.values() for paradigm, accuracy in of.items()}
+    return {
+        "score": statistics.fmean(fields.values()),
+        "paradigms_mean": statistics.fmean(every.values()),
+        "fields": fields,
+        "paradigms": every,
+        "pairs": len(names),
+        "ties": int((sums[:, 0] == sums[:, 1]).sum()),
+        "chance": CHANCE,
+    }

@@ -1,7 +1,7 @@
 """BLiMP (Warstadt et al. 2020): minimal pairs of English sentences, of which one is well formed; zero-shot only.
 
 67 paradigms, a file of JSON lines each, make up 12 fields (the paper's "phenomena"). A language model is right on a
-pair where it finds the good sentence the likelier one: :mod:`gptcore.evaluation.blimp`.
+pair where it finds the good sentence the likelier one: :mod:`gptcore.evaluation.zero_shot`.
 
 It is listed here beside the tasks of section 5, which are scored without fine-tuning, too.
 """

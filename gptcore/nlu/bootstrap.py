@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gptcore.base.errors import InputError
-from gptcore.nlu.entity_metrics import entity_counts
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.metrics import METRICS, Values, cells, f1_of_counts, matthews_of_counts
+from gptcore.nlu.metrics import METRICS, Values, cells, f1_of_counts, matthews_of_counts, of_parts
+from gptcore.nlu.place_metrics import entity_counts
 from gptcore.nlu.registry import TaskSpec
 
 RESAMPLES = 1000
@@ -38,15 +39,8 @@ def score_stderrs(
     :return: ``score_stderr``, and ``<column>_stderr`` for each leaderboard column that ``score`` gives.
     """
     predicted, expected = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    stderrs = {"score_stderr": _stderr(spec, predicted, expected)}
-    parts = np.asarray(subsets if subsets is not None else [""] * len(expected))
-    for part in spec.subsets:
-        rows = parts == part
-        if rows.any():
-            stderrs[f"{part}_stderr"] = _stderr(spec, predicted[rows], expected[rows])
-    if spec.subsets and spec.name in spec.paper:
-        stderrs[f"{spec.name}_stderr"] = stderrs["score_stderr"]
-    return stderrs
+    found = of_parts(spec, partial(_stderr, spec), predicted, expected, subsets)
+    return {f"{name}_stderr": value for name, value in found.items()}
 
 
 def _stderr(spec: TaskSpec, predictions: Values, labels: Values) -> float:

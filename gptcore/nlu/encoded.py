@@ -9,7 +9,7 @@ so that fine-tuning runs on a bare GPU machine. Columns: ``fields`` and ``choice
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -23,11 +23,12 @@ from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import file_fingerprint, is_synthetic
+from gptcore.data.shards import token_dtype
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
-from gptcore.nlu.inputs import EncodedExample
+from gptcore.nlu.inputs import EncodedExample, encode_rows
 from gptcore.nlu.marked import MarkedSplit, MarkedWriter, marks_file
-from gptcore.nlu.readers import Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
+from gptcore.nlu.readers import iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
 from gptcore.text.tokenizer import Specials, Tokenizer
 
@@ -117,7 +118,7 @@ def _encode_split(
     marks = MarkedWriter(marks_file(out, split), tokenizer) if form.places else nullcontext()
     with pa.OSFile(str(out / f"{split}.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer, marks as marked:
         while batch := list(islice(examples, _ROWS)):
-            encoded = _encode(batch, tokenizer, marked.write(batch) if marked else None)
+            encoded = encode_rows(batch, tokenizer, marked.write(batch) if marked else None)
             writer.write_batch(_record_batch(encoded, schema))
             sizes = [sum(map(len, (*example.fields, *example.choices))) for example in encoded]
             rows, tokens, longest = rows + len(batch), tokens + sum(sizes), max(longest, *sizes)
@@ -136,27 +137,6 @@ def _encode_split(
     }
 
 
-def _encode(examples: Sequence[Example], tokenizer: Tokenizer, last: list[Ids] | None) -> list[EncodedExample]:
-    """:param last: the ids of each row's last field, where these are known already."""
-    n_known = 0 if last is None else 1
-    others = [example.fields[: len(example.fields) - n_known] for example in examples]
-    texts = list(dict.fromkeys(t for fields, e in zip(others, examples, strict=True) for t in (*fields, *e.choices)))
-    dtype = _dtype(tokenizer.n_vocab)
-    ids: dict[str, Ids] = {
-        text: np.asarray(tokens, dtype=dtype) for text, tokens in zip(texts, tokenizer.encode_batch(texts), strict=True)
-    }
-    return [
-        EncodedExample(
-            fields=(*(ids[text] for text in fields), *([] if last is None else [last[at]])),
-            choices=tuple(ids[text] for text in example.choices),
-            label=example.label,
-            subset=example.subset,
-            row=example.row,
-        )
-        for at, (fields, example) in enumerate(zip(others, examples, strict=True))
-    ]
-
-
 def write_encoded(path: Path, examples: Iterable[EncodedExample], n_vocab: int) -> int:
     """Write rows that are encoded already, as one split; gives their number."""
     schema, rows, count = _schema(n_vocab), iter(examples), 0
@@ -167,38 +147,16 @@ def write_encoded(path: Path, examples: Iterable[EncodedExample], n_vocab: int) 
     return count
 
 
-def _dtype(n_vocab: int) -> type[np.uint16] | type[np.uint32]:
-    return np.uint16 if n_vocab <= 1 << 16 else np.uint32
-
-
 def _schema(n_vocab: int) -> pa.Schema:
-    ids = pa.list_(pa.list_(pa.from_numpy_dtype(_dtype(n_vocab))))
+    ids = pa.list_(pa.list_(pa.from_numpy_dtype(token_dtype(n_vocab))))
     return pa.schema(
         {"fields": ids, "choices": ids, "label": pa.float64(), "subset": pa.string(), "row": pa.string()}.items()
     )
 
 
 def _record_batch(examples: Sequence[EncodedExample], schema: pa.Schema) -> pa.RecordBatch:
-    def nested(parts: Iterable[tuple[Ids, ...]], column: str) -> pa.Array:
-        rows = list(parts)
-        flat = [part for row in rows for part in row]
-        dtype = schema.field(column).type.value_type.value_type
-        values = pa.array(np.concatenate(flat) if flat else np.empty(0, np.uint16), type=dtype)
-        lists = pa.ListArray.from_arrays(_offsets(map(len, flat)), values)
-        return pa.ListArray.from_arrays(_offsets(map(len, rows)), lists)
-
-    columns = [
-        nested((example.fields for example in examples), "fields"),
-        nested((example.choices for example in examples), "choices"),
-        pa.array([example.label for example in examples], pa.float64()),
-        pa.array([example.subset for example in examples], pa.string()),
-        pa.array([example.row for example in examples], pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _offsets(lengths: Iterable[int]) -> NDArray[np.int32]:
-    return np.cumsum([0, *lengths], dtype=np.int32)
+    columns = {name: [getattr(example, name) for example in examples] for name in schema.names}
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
 
 
 class EncodedSplit(Sequence[EncodedExample]):
@@ -238,15 +196,12 @@ class EncodedSplit(Sequence[EncodedExample]):
             row=self.rows[row],
         )
 
-    def __iter__(self) -> Iterator[EncodedExample]:
-        return (self[row] for row in range(len(self)))
-
 
 class _Nested:
     """A list<list<integer>> column as numpy views."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
-        outer = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        outer = column.combine_chunks()
         self._outer = numbers(outer.offsets)
         self._inner = numbers(outer.values.offsets)
         self._values: Ids = numbers(outer.values.values)

@@ -40,8 +40,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from gptcore.nlu.entity_metrics import entities, entity_scores
-from gptcore.nlu.span_metrics import best_threshold, span_scores, token_f1
+from gptcore.nlu.place_metrics import best_threshold, entities, entity_scores, span_scores, token_f1
 
 _MAX_ROWS = 100_000
 """Train rows used, drawn from the seed: a floor must not take minutes on the largest set's 549 367 rows."""
@@ -158,7 +157,7 @@ _Weights = Callable[[str], float]
 def commonest_answer(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
     """No answer where the task knows that, else the commonest train answer that a passage holds.
 
-    :return: the numbers of :func:`gptcore.nlu.span_metrics.span_scores` on ``dev``, and "score".
+    :return: the numbers of :func:`gptcore.nlu.place_metrics.span_scores` on ``dev``, and "score".
     """
     if len(spec.labels) > 1:
         return _span_scores(spec, [""] * len(dev), dev)
@@ -249,7 +248,7 @@ def _runs(passage: str, start: int, end: int, asked: set[str], weight: _Weights)
 def outside_alone(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
     """No word is part of a name.
 
-    :return: the numbers of :func:`gptcore.nlu.entity_metrics.entity_scores` on ``dev``, and "score".
+    :return: the numbers of :func:`gptcore.nlu.place_metrics.entity_scores` on ``dev``, and "score".
     """
     return _tag_scores(spec, [["O"] * len(row.annotations) for row in dev], dev)
 

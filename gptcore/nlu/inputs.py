@@ -35,10 +35,13 @@ import numpy as np
 
 from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.data.shards import token_dtype
+from gptcore.nlu.examples import Example
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids, Sides
 from gptcore.nlu.spec import TaskSpec
 from gptcore.text.tokenizer import Specials as Pieces
+from gptcore.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +77,32 @@ class EncodedExample:
     subset: str
     row: str
     """``file:line``, to name the row in messages and predictions."""
+
+
+def encode_rows(
+    examples: Sequence[Example], tokenizer: Tokenizer, last: list[Ids] | None = None
+) -> list[EncodedExample]:
+    """Rows of text as token ids.
+
+    :param last: the ids of each row's last field, where these are known already.
+    """
+    n_known = 0 if last is None else 1
+    others = [example.fields[: len(example.fields) - n_known] for example in examples]
+    texts = list(dict.fromkeys(t for fields, e in zip(others, examples, strict=True) for t in (*fields, *e.choices)))
+    dtype = token_dtype(tokenizer.n_vocab)
+    ids: dict[str, Ids] = {
+        text: np.asarray(tokens, dtype=dtype) for text, tokens in zip(texts, tokenizer.encode_batch(texts), strict=True)
+    }
+    return [
+        EncodedExample(
+            fields=(*(ids[text] for text in fields), *([] if last is None else [last[at]])),
+            choices=tuple(ids[text] for text in example.choices),
+            label=example.label,
+            subset=example.subset,
+            row=example.row,
+        )
+        for at, (fields, example) in enumerate(zip(others, examples, strict=True))
+    ]
 
 
 def fit(lengths: Sequence[int], room: int, context: int | None) -> list[int]:

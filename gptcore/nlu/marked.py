@@ -5,7 +5,7 @@ It lies beside the encoded rows, for the forms of rows whose answers are places 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, overload
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError
 from gptcore.nlu.forms.form import Ids
-from gptcore.nlu.inputs import EncodedExample
+from gptcore.nlu.inputs import EncodedExample, encode_rows
 from gptcore.nlu.readers import Annotation, Example
-from gptcore.text.alignment import AlignedText, Aligner
+from gptcore.text.alignment import Aligner
 from gptcore.text.tokenizer import Tokenizer
 
 _PLACES = pa.list_(pa.int32())
@@ -37,50 +37,34 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class MarkedExample:
+class MarkedExample(EncodedExample):
     """One row of a task whose answers are places of its last field."""
 
-    fields: tuple[Ids, ...]
     text: str
     """The last field as it was read."""
     piece_starts: NDArray[np.int32]
     piece_ends: NDArray[np.int32]
     """(N,) characters of the text that each of the last field's pieces stands for."""
     annotations: tuple[Annotation, ...]
-    label: float | None
-    subset: str
-    row: str
     id: str
-
-
-def marked_example(example: Example, aligned: AlignedText, others: Sequence[Ids]) -> MarkedExample:
-    """A row with the pieces of its last field.
-
-    :param others: the ids of the fields before it.
-    """
-    return MarkedExample(
-        fields=(*others, aligned.ids),
-        text=example.fields[-1],
-        piece_starts=aligned.starts,
-        piece_ends=aligned.ends,
-        annotations=example.annotations,
-        label=example.label,
-        subset=example.subset,
-        row=example.row,
-        id=example.id,
-    )
 
 
 def marked_examples(tokenizer: Tokenizer, examples: Sequence[Example]) -> list[MarkedExample]:
     """Rows of text, encoded: what a model is asked without an encoded dataset."""
     aligner = Aligner(tokenizer)
+    aligned = [aligner.align(example.fields[-1]) for example in examples]
     return [
-        marked_example(
-            example,
-            aligner.align(example.fields[-1]),
-            [np.asarray(ids) for ids in tokenizer.encode_batch(example.fields[:-1])],
+        MarkedExample(
+            **vars(row),
+            text=example.fields[-1],
+            piece_starts=its.starts,
+            piece_ends=its.ends,
+            annotations=example.annotations,
+            id=example.id,
         )
-        for example in examples
+        for row, example, its in zip(
+            encode_rows(examples, tokenizer, [each.ids for each in aligned]), examples, aligned, strict=True
+        )
     ]
 
 
@@ -155,16 +139,10 @@ class MarkedSplit(Sequence[MarkedExample]):
         example, column = self._rows[index], self._columns
         starts, ends, names = (column[name][index].as_py() for name in ("starts", "ends", "names"))
         return MarkedExample(
-            fields=example.fields,
+            **vars(example),
             text=column["text"][index].as_py(),
             piece_starts=numbers(column["piece_starts"][index].values),
             piece_ends=numbers(column["piece_ends"][index].values),
             annotations=tuple(map(Annotation, starts, ends, names)),
-            label=example.label,
-            subset=example.subset,
-            row=example.row,
             id=column["id"][index].as_py(),
         )
-
-    def __iter__(self) -> Iterator[MarkedExample]:
-        return (self[row] for row in range(len(self)))

@@ -139,15 +139,24 @@ def score(
     if not np.isfinite(predicted).all():
         raise ValueError(f"{spec.name}: predictions are not finite")
     scores: dict[str, float] = {name: METRICS[name](predicted, expected) for name in spec.metrics}
-    scores["score"] = scores[spec.headline]
-    parts = np.asarray(subsets if subsets is not None else [""] * len(expected))
+    return scores | of_parts(spec, METRICS[spec.headline], predicted, expected, subsets)
+
+
+def of_parts(
+    spec: TaskSpec,
+    measure: Callable[[Values, Values], float],
+    predictions: Values,
+    labels: Values,
+    subsets: Sequence[str] | None,
+) -> dict[str, float]:
+    """``score``, what is measured over all rows, and the same of each part that has rows, as :func:`score` names it."""
+    found = {"score": measure(predictions, labels)}
+    parts = np.asarray(subsets if subsets is not None else [""] * len(labels))
     for part in spec.subsets:
         rows = parts == part
         if rows.any():
-            scores[part] = METRICS[spec.headline](predicted[rows], expected[rows])
-    if spec.subsets and spec.name in spec.paper:
-        scores[spec.name] = scores["score"]
-    return scores
+            found[part] = measure(predictions[rows], labels[rows])
+    return found | ({spec.name: found["score"]} if spec.subsets and spec.name in spec.paper else {})
 
 
 def leaderboard_cells(spec: TaskSpec, scores: dict[str, float]) -> dict[str, float]:

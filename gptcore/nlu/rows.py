@@ -11,10 +11,11 @@ Legend: B batch, T positions, N pieces of a row's text.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from gptcore.nlu.encoded import read_encoded, read_marked, recorded_pieces
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
-from gptcore.nlu.inputs import EncodedExample, RowReader, TaskBatch
+from gptcore.nlu.inputs import EncodedExample, RowReader, TaskBatch, encode_rows
 from gptcore.nlu.marked import MarkedExample, marked_examples
 from gptcore.nlu.spec import TaskSpec
 from gptcore.text.tokenizer import Tokenizer
@@ -35,7 +36,7 @@ QUESTION_TOKENS = 64
 """Most pieces of a question that are read (released code)."""
 
 
-class Rows(Protocol):
+class Rows(ABC):
     """What training and evaluation ask of rows: of a text that is read in windows each of them counts as one."""
 
     names: list[str]
@@ -45,20 +46,22 @@ class Rows(Protocol):
     tokens: int
     """Real tokens of all together, specials included."""
     truncated: int
-    """Rows of the task of which a part is never read."""
+    """Rows of the task of which a part is never read: whole rows too long for ``n_ctx`` or ``part_tokens``, or rows
+    whose question is cut."""
     longest: int
     """Tokens of the longest sequence."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.names)
 
     @property
     def n_rows(self) -> int:
         """Rows of the task."""
-        ...
+        return len(self)
 
+    @abstractmethod
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
         """The numbered ones, padded to the longest of them."""
-        ...
 
 
 def split_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None = None, seed: int = 0) -> Rows:
@@ -85,7 +88,7 @@ def encoded_windows(reader: RowReader, folder: Path, split: str, max_rows: int |
 
 
 def _chosen(
-    rows: Sequence[EncodedExample] | Sequence[MarkedExample], folder: Path, split: str, max_rows: int | None, seed: int
+    rows: Sequence[EncodedExample], folder: Path, split: str, max_rows: int | None, seed: int
 ) -> NDArray[np.int64]:
     chosen = choose_rows(len(rows), max_rows, seed)
     if not len(chosen):
@@ -95,19 +98,7 @@ def _chosen(
 
 def asked_rows(reader: RowReader, tokenizer: Tokenizer, examples: Sequence[Example]) -> TaskRows:
     """Whole rows of text: what a model is asked without an encoded dataset."""
-    texts = list(dict.fromkeys(text for row in examples for text in (*row.fields, *row.choices)))
-    ids = {text: np.asarray(found) for text, found in zip(texts, tokenizer.encode_batch(texts), strict=True)}
-    encoded = [
-        EncodedExample(
-            fields=tuple(ids[text] for text in row.fields),
-            choices=tuple(ids[text] for text in row.choices),
-            label=row.label,
-            subset=row.subset,
-            row=row.row,
-        )
-        for row in examples
-    ]
-    return TaskRows(reader, encoded, np.arange(len(encoded)))
+    return TaskRows(reader, encode_rows(examples, tokenizer), np.arange(len(examples)))
 
 
 def asked_windows(reader: RowReader, tokenizer: Tokenizer, examples: Sequence[Example]) -> WindowRows:
@@ -115,7 +106,7 @@ def asked_windows(reader: RowReader, tokenizer: Tokenizer, examples: Sequence[Ex
     return WindowRows(reader, marked_examples(tokenizer, examples))
 
 
-class TaskRows:
+class TaskRows(Rows):
     """Whole rows, each of which is one of the task's.
 
     Sequences are built when a batch asks for them. One pass at the start builds each row once to learn its size and
@@ -126,21 +117,14 @@ class TaskRows:
 
     def __init__(self, reader: RowReader, rows: Sequence[EncodedExample], chosen: NDArray[np.int64]) -> None:
         self._reader, self._rows, self._chosen = reader, rows, chosen
-        self.labels: NDArray[np.float64] = np.full(len(self), np.nan)
+        self.labels: NDArray[np.float64] = np.full(len(chosen), np.nan)
         """(N,) NaN where a row has none."""
         self.subsets: list[str] = []
-        self.names: list[str] = []
-        """Where each row came from, ``file:line``."""
-        self.sizes = np.zeros(len(self), dtype=np.int64)
-        """Padded tokens of each row: its sequences times the longest of them."""
-        self.tokens = 0
-        """Real tokens of all rows together, specials included."""
-        self.truncated = 0
-        """Rows too long for ``n_ctx`` or ``part_tokens``."""
-        self.longest = 0
-        """Tokens of the longest sequence."""
-        for row in range(len(self)):
-            example = self._rows[int(self._chosen[row])]
+        self.names = []
+        self.sizes = np.zeros(len(chosen), dtype=np.int64)
+        self.tokens = self.truncated = self.longest = 0
+        for row, number in enumerate(chosen):
+            example = rows[int(number)]
             if example.label is not None:
                 self.labels[row] = example.label
             self.subsets.append(example.subset)
@@ -151,14 +135,6 @@ class TaskRows:
             self.longest = max(self.longest, longest)
             self.tokens += sum(map(len, sequences))
             self.truncated += cut
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the task: each is one here."""
-        return len(self)
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
         """The numbered rows, padded to the longest of them."""
@@ -178,7 +154,7 @@ class Window(NamedTuple):
     """The position of the sequence at which they begin."""
 
 
-class WindowRows:
+class WindowRows(Rows):
     """The windows of rows.
 
     :param examples: the rows; read again whenever a batch asks for them.
@@ -191,18 +167,12 @@ class WindowRows:
         self._reader, self.examples = reader, examples
         self.windows: list[Window] = []
         self.truncated = 0
-        """Rows whose question is cut."""
         for row, example in enumerate(examples):
             self._add(row, example)
         self.names = [examples[window.row].row for window in self.windows]
-        """Where each window's row came from, ``file:line``."""
         self.sizes = np.asarray([window.first + window.end - window.start + 1 for window in self.windows])
-        """Tokens of each window's sequence."""
         self.tokens = int(self.sizes.sum())
         self.longest = int(self.sizes.max())
-
-    def __len__(self) -> int:
-        return len(self.windows)
 
     @property
     def n_rows(self) -> int:
@@ -232,25 +202,22 @@ class WindowRows:
             )
         return [part[:most] for part in example.fields[:-1]]
 
-    def batch(self, numbers: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
         """The numbered windows, padded to the longest of them; labels as :func:`span_targets` and :func:`tag_targets`
         give them, (B, 2) or (B, T).
         """
         import torch
 
-        windows = [self.windows[number] for number in numbers]
+        windows = [self.windows[number] for number in rows]
         examples = [self.examples[window.row] for window in windows]
-        sequences = [[self._sequence(*pair)] for pair in zip(windows, examples, strict=True)]
+        sequences = [
+            self._reader.sequences([*self._others(example), example.fields[-1][window.start : window.end]], ())[0]
+            for window, example in zip(windows, examples, strict=True)
+        ]
         batch = self._reader.collate(sequences, [None] * len(windows))
         made: Targets = form_of(self._reader.spec).part("position_targets")
         targets = made(self._reader.spec, windows, examples, batch.tokens.shape[-1])
         return replace(batch, labels=torch.from_numpy(targets.astype(np.int64)))
-
-    def _sequence(self, window: Window, example: MarkedExample) -> Ids:
-        (sequence,), _ = self._reader.sequences(
-            [*self._others(example), example.fields[-1][window.start : window.end]], ()
-        )
-        return sequence
 
     def of_rows(self) -> list[list[int]]:
         """The numbers of each row's windows."""

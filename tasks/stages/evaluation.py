@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Scores = dict[str, Any]
 """What is counted of a model, in fractions: of heuristics for each task "score", "metric", "chance", "rows" and what
-else it has; of minimal pairs what :func:`gptcore.evaluation.blimp.score_pairs` gives back."""
+else it has; of minimal pairs what :func:`gptcore.evaluation.zero_shot.score_pairs` gives back."""
 FILE = "answers.jsonl"
 """Of prompts, one line a row that was asked: "prompt" (its end), "answer", "right"."""
 
@@ -239,7 +239,7 @@ def _blimp(checkpoint: Artifact, datasets_url: str, max_pairs: int | None, step:
 
 
 def _on_pairs(model: Likelihood, tokenizer: Tokenizer, datasets_url: str, max_pairs: int | None) -> Scores:
-    from gptcore.evaluation.blimp import score_pairs
+    from gptcore.evaluation.zero_shot import score_pairs
 
     return score_pairs(model, tokenizer, datasets_url, max_pairs, Meter(BLIMP, "sentences"))
 

@@ -17,9 +17,9 @@ import gptcore.evaluation.likelihood as likelihood
 from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.data.shards import Shards, write_shards
-from gptcore.evaluation.blimp import score_pairs
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.ngram import NgramModel
+from gptcore.evaluation.zero_shot import score_pairs
 from gptcore.models.build import build_model
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.blimp import FIELDS, PAIRS, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm

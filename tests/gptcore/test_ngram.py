@@ -93,12 +93,9 @@ def test_fast_and_plain_agree(tmp_path_factory, train, valid, order, chunk):
 def test_probabilities_sum_to_one_in_seen_and_unseen_contexts(tmp_path, order):
     rng = np.random.default_rng(0)
     train = shards_of(tmp_path, [rng.integers(0, 5, 200).tolist()])
-    levels = ngram._estimate(train, order, None)
+    model = ngram.NgramModel(train, order)
     for context in ([0, 1], [4, 2], [5, 5], [0, 5]):  # 5 never occurs
-        total = sum(
-            ngram._probabilities(np.array([*context, token], np.uint16), levels, N_VOCAB)[-1]
-            for token in range(N_VOCAB)
-        )
+        total = sum(model.probabilities(np.array([*context, token], np.uint16))[-1] for token in range(N_VOCAB))
         assert total == pytest.approx(1.0, abs=1e-12)
 
 

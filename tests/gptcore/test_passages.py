@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import load_task, task_spec
-from gptcore.nlu.entity_metrics import entities
+from gptcore.nlu.place_metrics import entities
 from gptcore.nlu.readers import Example, fitted
 from gptcore.nlu.registry import recorded_task, task_settings
 from tests.realdata import real_data

@@ -14,11 +14,18 @@ from hypothesis import strategies as st
 
 from gptcore.nlu import load_task, task_spec
 from gptcore.nlu.bootstrap import stderrs_of_file
-from gptcore.nlu.entity_metrics import entities, entity_scores
 from gptcore.nlu.floors import answer_by_words, commonest_answer, outside_alone, tags_by_phrases
+from gptcore.nlu.place_metrics import (
+    best_threshold,
+    entities,
+    entity_scores,
+    exact_match,
+    normalised_answer,
+    span_scores,
+    token_f1,
+)
 from gptcore.nlu.readers import Annotation, Example
 from gptcore.nlu.readers.tagged import tagged_example
-from gptcore.nlu.span_metrics import best_threshold, exact_match, normalised_answer, span_scores, token_f1
 from tests.realdata import real_data
 
 words = st.lists(st.sampled_from(["the", "a", "An", "king", "King", "king's", "rome", "é", "!", "12", ""]), max_size=6)

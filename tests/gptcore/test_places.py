@@ -19,8 +19,8 @@ from torch.nn.functional import cross_entropy
 from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.evaluation.own_rows import predict_jsonl
-from gptcore.evaluation.places import ANSWER_TOKENS, best_answer
 from gptcore.evaluation.predict import TaskModel, evaluate
+from gptcore.evaluation.predictions import ANSWER_TOKENS, best_answer
 from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
 from gptcore.nlu import task_spec

@@ -55,7 +55,7 @@ FORM = Span(
     rows="gptcore.nlu.rows:encoded_windows",
     asked_rows="gptcore.nlu.rows:asked_windows",
     position_targets="gptcore.nlu.rows:span_targets",
-    predictions="gptcore.evaluation.places:span_predictions",
+    predictions="gptcore.evaluation.predictions:span_predictions",
     stderrs="gptcore.nlu.bootstrap:span_stderrs",
     floors={
         "majority class": "gptcore.nlu.floors:commonest_answer",
