@@ -165,7 +165,7 @@ def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
             title = FAMILIES[family].title
             raise InputError(f"--{option} {value}: {title} has no entities beside words; expected no {option}")
     if links:
-        from gptcore.knowledge.gazetteer import read_links
+        from gptcore.knowledge.entities import read_links
 
         read_links(links)
     if not graph:

@@ -11,8 +11,7 @@ from flows.forms.run_names import from_form
 from flows.knowledge.graph import facts_of, learnt
 from flows.servers import signals
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph
-from gptcore.knowledge.transe import by_relation
-from gptcore.knowledge.vectors import GRAPHS, PUBLISHED, chosen_entities, entity_vectors, nearest
+from gptcore.knowledge.transe import GRAPHS, PUBLISHED, by_relation, chosen_entities, entity_vectors, nearest
 from gptcore.training.vectors import RANKS_FILE
 from tasks.report.analysis import Analysis, publish
 from tasks.report.card import cost

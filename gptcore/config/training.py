@@ -60,7 +60,21 @@ class TrainingConfig(Checked):
 
 
 @dataclass(frozen=True)
-class PretrainConfig(TrainingConfig):
+class SteppedConfig(TrainingConfig):
+    """What trainings say whose warm-up and checkpoints are counted in updates."""
+
+    epochs: float = _more_than_0(1.0)
+    """How often what is learnt from is read."""
+    warmup_steps: int = setting(0, least=0)
+    """How many updates the rate rises for, linearly from 0."""
+    checkpoint_every: int = _count(1000)
+    """How many updates lie between two checkpoints."""
+    original: bool = False
+    """Whether Adam is the released one (original code): see gptcore.training.optim."""
+
+
+@dataclass(frozen=True)
+class PretrainConfig(SteppedConfig):
     """Unsupervised pre-training, L1 (section 3.1)."""
 
     section = "pretrain"
@@ -69,23 +83,18 @@ class PretrainConfig(TrainingConfig):
     micro_batch_size: int | None = _count(None)
     """How many sequences one process holds at once: with fewer than its share, gradients accumulate. None: the whole of
     its share on a GPU, 4096 tokens on a CPU."""
-    epochs: float = _more_than_0(100.0)
+    epochs: float = 100.0
     """How often the text is read: one epoch samples as many tokens as the training corpus has."""
     steps: int | None = _count(None)
     """How many updates there are, whatever ``epochs`` says. None: as many as the epochs take."""
-    warmup_steps: int = setting(2000, least=0)
-    """How many updates the rate rises for, linearly from 0."""
+    warmup_steps: int = 2000
     eval_every: int = _count(1000)
     """How many updates lie between two validations on the held-out documents."""
     eval_tokens: int = _count(262_144)
     """How many held-out tokens a validation reads during training; the last one reads them all."""
-    checkpoint_every: int = _count(1000)
-    """How many updates lie between two checkpoints."""
     keep_checkpoints: int = _count(3)
     """How many of the newest checkpoints stay on the disk."""
     seed: int = 42
-    original: bool = False
-    """Whether Adam is the released one (original code): see gptcore.training.optim."""
     optimizer: str | None = setting(None, among=OPTIMIZERS, off="adam")
     """What changes the matrices inside the network: adam, or muon (:func:`gptcore.training.optim.adam_and_muon`).
     None: adam."""

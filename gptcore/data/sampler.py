@@ -5,7 +5,7 @@ Legend of shape comments: B windows or blocks in a batch, T positions of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -52,50 +52,21 @@ class WindowSampler:
         self._repeating = repeating
         self._later_share = repeating_share
 
-    def row(self, i: int) -> int:
-        """Row of the shards that sample ``i`` lies in."""
-        return self._place(i)[0]
-
     def document(self, i: int) -> str:
         """Name of the document that sample ``i`` lies in."""
-        return self.shards.document(self.row(i))
+        return self.shards.document(int(self._places(i, 1)[0][0]))
 
-    def window(self, i: int) -> npt.NDArray[np.int64]:
-        """Token ids of sample ``i``, int64 [2 .. n_ctx + 1]."""
-        row, start = self._place(i)
-        whole = self.shards.tokens(row)[start : start + self.n_ctx + 1].astype(np.int64)
-        found: npt.NDArray[np.int64] = whole[np.arange(len(whole)) % self._periods(i, 1)]
-        return found
+    def batch(self, step: int, batch_size: int) -> WindowBatch:
+        """Inputs and targets of samples ``step * batch_size .. (step + 1) * batch_size``, int64 [B, n_ctx] each.
 
-    def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> WindowBatch:
-        """Inputs and targets of samples ``step * batch_size + start .. stop``, int64 [stop - start, n_ctx] each.
-
-        ``start`` and ``stop`` cut the global batch into the shares of processes and of accumulation steps.
         Targets are the inputs one position later; short windows end in input 0, target -100.
         """
-        stop = batch_size if stop is None else stop
-        rows, starts = self._places(step * batch_size + start, stop - start)
-        lengths = np.minimum(self.shards.lengths[rows], self.n_ctx + 1)
-        windows = np.zeros((len(rows), self.n_ctx + 1), np.int64)
-        whole = lengths == self.n_ctx + 1
-        windows[whole] = self.shards.windows(rows[whole], starts[whole], self.n_ctx + 1)
-        for place in np.flatnonzero(~whole):  # of documents that are shorter
-            windows[place, : lengths[place]] = self.shards.tokens(int(rows[place]))
-        first = step * batch_size + start
+        first = step * batch_size
+        windows, lengths = _cut(self.shards, *self._places(first, batch_size), self.n_ctx + 1)
         if first < self._repeating or self._later_share:
-            periods = self._periods(first, len(rows))  # (B,)
+            periods = self._periods(first, batch_size)  # (B,)
             windows = np.take_along_axis(windows, np.arange(self.n_ctx + 1) % periods[:, None], axis=1)
-        inputs, targets = windows[:, :-1], windows[:, 1:].copy()
-        if not whole.all():
-            positions = np.arange(self.n_ctx)
-            inputs = np.where(positions < lengths[:, None] - 1, inputs, 0)
-            targets[positions >= lengths[:, None] - 1] = IGNORE_INDEX
-        return np.ascontiguousarray(inputs), targets
-
-    def _place(self, i: int) -> tuple[int, int]:
-        """(row, start in the row) of sample ``i``."""
-        rows, starts = self._places(i, 1)
-        return int(rows[0]), int(starts[0])
+        return _pairs(windows, lengths)
 
     def _places(self, first: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Rows, and starts in them, of ``count`` samples from ``first`` on: [count] each."""
@@ -141,21 +112,28 @@ def sequential_windows(
         kept = min(total, max(1, max_tokens // n_ctx))
         chosen = np.arange(kept) * total // kept
     rows = np.searchsorted(first, chosen, side="right") - 1
+    starts = (chosen - first[rows]) * n_ctx
     for begin in range(0, len(chosen), batch_size):
-        windows = []
-        for number, row in zip(chosen[begin : begin + batch_size], rows[begin : begin + batch_size], strict=True):
-            start = int(number - first[row]) * n_ctx
-            windows.append(shards.tokens(int(row))[start : start + n_ctx + 1].astype(np.int64))
-        yield _pad(windows, n_ctx)
+        some = slice(begin, begin + batch_size)
+        yield _pairs(*_cut(shards, rows[some], starts[some], n_ctx + 1))
 
 
-def _pad(windows: Sequence[npt.NDArray[np.int64]], n_ctx: int) -> WindowBatch:
-    inputs = np.zeros((len(windows), n_ctx), np.int64)  # [B, T]
-    targets = np.full((len(windows), n_ctx), IGNORE_INDEX, np.int64)  # [B, T]
-    for i, window in enumerate(windows):
-        inputs[i, : len(window) - 1] = window[:-1]
-        targets[i, : len(window) - 1] = window[1:]
-    return inputs, targets
+def _cut(
+    shards: Shards, rows: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Windows of rows, [B, size] with 0 behind a row's end, and how long each is, [B]."""
+    lengths = np.minimum(shards.lengths[rows] - starts, size)
+    windows = np.zeros((len(rows), size), np.int64)
+    whole = lengths == size
+    windows[whole] = shards.windows(rows[whole], starts[whole], size)
+    for place in np.flatnonzero(~whole):
+        windows[place, : lengths[place]] = shards.tokens(int(rows[place]))[starts[place] :]
+    return windows, lengths
+
+
+def _pairs(windows: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> WindowBatch:
+    inside = np.arange(windows.shape[1] - 1) < lengths[:, None] - 1  # [B, T]
+    return np.where(inside, windows[:, :-1], 0), np.where(inside, windows[:, 1:], IGNORE_INDEX)
 
 
 class Blocks:
@@ -194,13 +172,12 @@ class Blocks:
         row = int(np.searchsorted(self._ends, self.block(i) * self._size, side="right"))
         return self._shards.document(row)
 
-    def batch(self, step: int, batch_size: int, start: int = 0, stop: int | None = None) -> WindowBatch:
-        """Inputs and targets of the blocks ``step * batch_size + start .. stop`` of a training, [stop - start, T] each.
+    def batch(self, step: int, batch_size: int) -> WindowBatch:
+        """Inputs and targets of the blocks ``step * batch_size .. (step + 1) * batch_size`` of a training, [B, T] each.
 
         Targets are the inputs one position later; a block's last position has none.
         """
-        numbers = range(step * batch_size + start, step * batch_size + (batch_size if stop is None else stop))
-        return _pair([self.tokens(self.block(i)) for i in numbers])
+        return _pair([self.tokens(self.block(i)) for i in range(step * batch_size, (step + 1) * batch_size)])
 
     def in_order(self, batch_size: int, most: int | None = None) -> Iterator[WindowBatch]:
         """All blocks once, or ``most`` of them spread evenly over the stream, for an evaluation."""
@@ -217,6 +194,4 @@ class Blocks:
 
 def _pair(blocks: list[npt.NDArray[np.int64]]) -> WindowBatch:
     inputs = np.stack(blocks)  # [B, T]
-    targets = np.full_like(inputs, IGNORE_INDEX)
-    targets[:, :-1] = inputs[:, 1:]
-    return inputs, targets
+    return inputs, np.pad(inputs[:, 1:], ((0, 0), (0, 1)), constant_values=IGNORE_INDEX)

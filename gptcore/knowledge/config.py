@@ -8,7 +8,7 @@ from functools import partial
 
 from gptcore.base.errors import InputError
 from gptcore.base.settings import Checked, setting, share, size
-from gptcore.config.training import TrainingConfig
+from gptcore.config.training import SteppedConfig
 
 _NORMS = (1, 2)
 _LEAST_UPDATES = 2000
@@ -18,7 +18,7 @@ _more_than_0 = partial(setting, above=0)
 
 
 @dataclass(frozen=True)
-class TransEConfig(TrainingConfig):
+class TransEConfig(SteppedConfig):
     """TransE ("Translating Embeddings for Modeling Multi-relational Data", Bordes et al. 2013), trained as in "RotatE"
     (Sun et al. 2019, section 3.2), whose negatives are weighted by how likely the model takes them to be.
     """
@@ -36,26 +36,21 @@ class TransEConfig(TrainingConfig):
     """How much likely negatives weigh above others (alpha); 0: all weigh the same."""
     batch_size: int = 1024
     """How many facts an update takes together."""
-    epochs: float = _more_than_0(45.0)
+    epochs: float = 45.0
     """How often the facts to learn from are read; those of a small graph for some 2,000 updates at least."""
     steps: int | None = _count(None)
     """How many updates there are, whatever ``epochs`` says. None: as many as the epochs take."""
     lr: float = 1e-2
-    warmup_steps: int = setting(100, least=0)
-    """How many updates the rate rises for."""
+    warmup_steps: int = 100
     weight_decay: float = 0.0
     clip_norm: float = 1e9  # as good as none
     eval_every: int = _count(2000)
     """How many updates lie between two validations."""
     eval_facts: int = size(1000)
     """How many held-out facts are ranked by each of them."""
-    checkpoint_every: int = _count(1000)
-    """How many updates lie between two checkpoints."""
     keep_checkpoints: int = _count(2)
     """How many of the newest checkpoints stay on the disk."""
     precision: str = "float32"
-    original: bool = False
-    """Whether Adam is that of GPT-1's release."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +82,7 @@ class GroundingConfig(Checked):
 
 
 @dataclass(frozen=True)
-class KagNETConfig(TrainingConfig):
+class KagNETConfig(SteppedConfig):
     """The network and its training; sizes are the released code's, as the paper names few."""
 
     section = "kagnet"
@@ -115,16 +110,11 @@ class KagNETConfig(TrainingConfig):
     """What lies between the right score and each other, where that is the loss."""
     pdrop: float = share(0.1)
     """Dropout."""
-    epochs: float = _more_than_0(15.0)
-    """How often the questions are read."""
+    epochs: float = 15.0
     batch_size: int = 50
     """How many questions an update takes together."""
     lr: float = 1e-3
-    warmup_steps: int = setting(10, least=0)
-    """How many updates the rate rises for."""
+    warmup_steps: int = 10
     weight_decay: float = 1e-4
-    checkpoint_every: int = _count(200)
-    """How many updates lie between two checkpoints."""
+    checkpoint_every: int = 200
     precision: str = "float32"
-    original: bool = False
-    """Whether Adam is that of GPT-1's release."""

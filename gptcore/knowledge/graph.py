@@ -12,7 +12,7 @@ Legend of shape comments: N facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -190,18 +190,30 @@ def _files(url: str) -> dict[str, list[str]]:
     return found
 
 
-def _rows(file: str, columns: Sequence[str]) -> Iterator[tuple[dict[str, str], bool]]:
-    """The names of a fact by column, and whether the row says that it is true."""
+def rows_of_names(
+    file: str, columns: Sequence[str], numbers: Collection[int], expected: str
+) -> Iterator[tuple[int, list[str]]]:
+    """The number and the cells of each line of a file that has names between tabs; blank lines are left out.
+
+    :param numbers: how many cells a line may have, of which those of ``columns`` have to hold a name.
+    :param expected: the same in words.
+    :raises InputError: naming file, line and column.
+    """
     for number, line in lines(file):
-        text = line.rstrip("\r\n")
-        if not text.strip():
+        if not line.strip():
             continue
-        cells = [cell.strip() for cell in text.split("\t")]
-        if not 3 <= len(cells) <= 4:
-            raise InputError(f"{file}, line {number}: found {len(cells)} columns between tabs, expected 3, or 4")
+        cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
+        if len(cells) not in numbers:
+            raise InputError(f"{file}, line {number}: found {len(cells)} columns between tabs, expected {expected}")
         for column, cell in zip(columns, cells, strict=False):
             if not cell:
                 raise InputError(f"{file}, line {number}, {column}: found nothing, expected a name")
+        yield number, cells
+
+
+def _rows(file: str, columns: Sequence[str]) -> Iterator[tuple[dict[str, str], bool]]:
+    """The names of a fact by column, and whether the row says that it is true."""
+    for number, cells in rows_of_names(file, columns, (3, 4), "3, or 4"):
         if len(cells) == 4 and cells[3] not in _TRUTH:
             raise InputError(f"{file}, line {number}, column 4: found {cells[3]!r:.40}, expected 1 (true) or 0")
         yield dict(zip(columns, cells, strict=False)), len(cells) == 3 or _TRUTH[cells[3]]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gptcore.knowledge.graph import KnowledgeGraph
 
 Vectors = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
 _FAR = 255
 _MANY = 48  # neighbours from which on an array is faster than a loop
 
@@ -69,7 +70,7 @@ class Ways:
         self._wide = np.diff(self._starts) > most_neighbours
         self._left = ((-1, 0), _Left.of(np.zeros(0, np.uint8)))  # of the last goal: a choice is asked often
 
-    def edges_among(self, entities: Sequence[int]) -> npt.NDArray[np.int64]:
+    def edges_among(self, entities: Sequence[int]) -> Numbers:
         """Which of some entities, each named once, are neighbours, in both directions: their places, int64 [X, 2]."""
         chosen = np.asarray(entities, np.int64)
         places = np.full(len(self._best), -1)
@@ -109,11 +110,9 @@ class Ways:
         self._left = (goal, most), _Left.of(found)
         return self._left[1]
 
-    def _edges_of(self, entities: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _edges_of(self, entities: Numbers) -> tuple[Numbers, Numbers]:
         """How many neighbours each of some entities has, and the neighbours of all."""
-        first, lengths = self._starts[entities], self._starts[entities + 1] - self._starts[entities]
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return lengths, self._ends[np.repeat(first, lengths) + within]
+        return counts(self._starts, entities), self._ends[ranges(self._starts, entities)]
 
     def _walks(
         self,
@@ -152,7 +151,20 @@ class Ways:
         return nearer
 
 
-def _likeliness(entities: Vectors, relations: Vectors, facts: npt.NDArray[np.int64]) -> Vectors:
+def counts(starts: Numbers, rows: Numbers) -> Numbers:
+    """How much lies between each row's start and the next one."""
+    return starts[rows + 1] - starts[rows]
+
+
+def ranges(starts: Numbers, rows: Numbers) -> Numbers:
+    """What lies between each row's start and the next one, row after row."""
+    lengths = counts(starts, rows)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found: Numbers = np.repeat(starts[rows], lengths) + within
+    return found
+
+
+def _likeliness(entities: Vectors, relations: Vectors, facts: Numbers) -> Vectors:
     """(1 + cosine of r and t - h) / 2 of each fact: float32 [N]."""
     steps = entities[facts[:, 2]] - entities[facts[:, 0]]  # (N, D)
     wanted = relations[facts[:, 1]]

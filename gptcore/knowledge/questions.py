@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gptcore.data.feed import MicroBatch
 from gptcore.knowledge.grounded import NONE, Grounded
 from gptcore.knowledge.kagnet import Attention
+from gptcore.knowledge.paths import counts, ranges
 from gptcore.nlu.examples import Example
 
 _TOLD = 5  # paths of a choice that are told, the weightiest
@@ -45,13 +46,13 @@ class Questions:
         """Some questions, as :meth:`gptcore.knowledge.kagnet.KagNET.attended` takes them, and their "labels" [Q]."""
         graph, C = self.graph, self.n_choices
         rows = (chosen[:, None] * C + np.arange(C)).ravel()  # choices
-        pairs = _ranges(graph.pair_starts, rows)
-        paths = _ranges(graph.path_starts, pairs)
-        nodes, edges = _ranges(graph.node_starts, rows), _ranges(graph.edge_starts, rows)
-        pair_choice = np.repeat(np.arange(len(rows)), _counts(graph.pair_starts, rows))
-        first = np.cumsum(_counts(graph.node_starts, rows)) - _counts(graph.node_starts, rows)  # in this batch
-        edge_choice = np.repeat(np.arange(len(rows)), _counts(graph.edge_starts, rows))
-        path_pair = np.repeat(np.arange(len(pairs)), _counts(graph.path_starts, pairs))
+        pairs = ranges(graph.pair_starts, rows)
+        paths = ranges(graph.path_starts, pairs)
+        nodes, edges = ranges(graph.node_starts, rows), ranges(graph.edge_starts, rows)
+        pair_choice = np.repeat(np.arange(len(rows)), counts(graph.pair_starts, rows))
+        first = np.cumsum(counts(graph.node_starts, rows)) - counts(graph.node_starts, rows)  # in this batch
+        edge_choice = np.repeat(np.arange(len(rows)), counts(graph.edge_starts, rows))
+        path_pair = np.repeat(np.arange(len(pairs)), counts(graph.path_starts, pairs))
         places = {
             (choice, entity): first[choice] + place
             for choice, row in enumerate(rows.tolist())
@@ -79,18 +80,6 @@ class Questions:
             "labels": self.labels[chosen],
         }
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-
-
-def _counts(starts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    return starts[rows + 1] - starts[rows]
-
-
-def _ranges(starts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What lies between each row's start and the next one, row after row."""
-    counts = _counts(starts, rows)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    found: NDArray[np.int64] = np.repeat(starts[rows], counts) + within
-    return found
 
 
 def explained(

@@ -1,5 +1,7 @@
 """TransE: a relation is a step from one entity's vector to another's (Bordes et al. 2013, section 2).
 
+Also what such vectors say of a graph's entities, whose are alike; and what others report of them.
+
 Written here, as a library (PyKEEN) would bring thirty others in the place of this file, and a training loop of its own.
 
 Every update takes the same entities as negatives for all of its facts, so that their distances are one matrix product;
@@ -12,15 +14,20 @@ N facts.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from gptcore.base.errors import InputError
 from gptcore.base.seeds import derive_seed
+from gptcore.base.tables import read_table
 from gptcore.data.draws import below, sample_bits
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.knowledge.config import TransEConfig
@@ -189,3 +196,58 @@ def _known(graph: KnowledgeGraph) -> tuple[_Ends, _Ends]:
             heads.setdefault((tail, relation), []).append(head)
     found = [{key: torch.tensor(values) for key, values in known.items()} for known in (tails, heads)]
     return found[0], found[1]
+
+
+def entity_vectors(folder: Path) -> Tensor:
+    """The entities' vectors in the folder of a `vectors` artifact: float32 [E, D]."""
+    found: Tensor = load_file(str(folder / "vectors" / "model.safetensors"))["entities"]
+    return found
+
+
+def chosen_entities(graph: KnowledgeGraph, names: Sequence[str], count: int) -> list[int]:
+    """The entities of these names or labels; of no name those that most facts tell of.
+
+    A label that several entities have is that of the one that most facts tell of.
+
+    :raises InputError: no entity is called so.
+    """
+    if not names:
+        return graph.by_degree[:count]
+    known = {name.casefold(): entity for entity, name in reversed(list(enumerate(graph.entities)))}
+    for entity in graph.by_degree:
+        known.setdefault(graph.called(entity).casefold(), entity)
+    if missing := next((name for name in names if name.casefold() not in known), None):
+        raise InputError(f"--entities: found no entity called {missing!r:.60}, expected one of the graph's")
+    return [known[name.casefold()] for name in names]
+
+
+def nearest(vectors: Tensor, entity: int, count: int) -> list[int]:
+    """The entities whose vectors point most nearly where this one's does, by the cosine: the best first."""
+    unit = F.normalize(vectors, dim=-1)
+    likeness = unit @ unit[entity]  # (E,)
+    likeness[entity] = -torch.inf
+    return likeness.topk(min(count, len(vectors) - 1)).indices.tolist()
+
+
+@dataclass(frozen=True)
+class PublishedVectors:
+    """A printed row: what was measured of link prediction, in per cent; None where it is not printed."""
+
+    method: str
+    source: str
+    mrr: float | None = None
+    hits_1: float | None = None
+    hits_3: float | None = None
+    hits_10: float | None = None
+
+
+_tables = read_table(__file__, "published.toml")
+
+GRAPHS: Mapping[tuple[int, int], str] = {
+    (graph["entities"], graph["relations"]): name for name, graph in _tables.items()
+}
+"""Entities and relations -> the public graph that has so many."""
+PUBLISHED: Mapping[str, tuple[PublishedVectors, ...]] = {
+    name: tuple(PublishedVectors(**row) for row in graph["rows"]) for name, graph in _tables.items()
+}
+"""Graph -> what others report of TransE on it, filtered."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, KnowledgeEncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
-from gptcore.knowledge.gazetteer import Gazetteer
+from gptcore.knowledge.entities import Gazetteer
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.encoder_parts import Embeddings, FeedForward, SelfAttention, activated, norm

@@ -24,12 +24,11 @@ from gptcore.base.filesystems import file_fingerprint, is_synthetic
 from gptcore.base.settings import recorded
 from gptcore.data.piece_table import PieceTable
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
-from gptcore.knowledge.entities import Entities, link_shards
-from gptcore.knowledge.gazetteer import LONGEST, Gazetteer, meant, read_links, spelled
+from gptcore.knowledge.entities import LONGEST, Entities, Gazetteer, link_shards, meant, read_links, spelled
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph
 from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, ground
 from gptcore.knowledge.paths import Ways
-from gptcore.knowledge.vectors import entity_vectors
+from gptcore.knowledge.transe import entity_vectors
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.examples import Example
 from gptcore.nlu.readers import labelled_splits, load_task
@@ -148,7 +147,7 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
 
     :param vectors: of the graph's entities.
     :param links: address of a file that says what names in single documents mean; see
-        :func:`gptcore.knowledge.gazetteer.read_links`.
+        :func:`gptcore.knowledge.entities.read_links`.
     :raises InputError: a graph without names, a text that speaks of none of them, a broken file of links, or one of
         other documents.
     """

@@ -17,8 +17,7 @@ from gptcore.data.mentions import Mentions, mask_entities
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.sentence_pairs import SentencePairs
 from gptcore.data.shards import Shards
-from gptcore.knowledge.entities import Entities
-from gptcore.knowledge.gazetteer import Gazetteer, meant, read_links, write_links
+from gptcore.knowledge.entities import Entities, Gazetteer, meant, read_links, write_links
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import GRAPH, facts, write_chronicle

@@ -23,8 +23,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, graph_files, read_graph
-from gptcore.knowledge.transe import Facts, TransE, link_prediction, ranks, transe_objective
-from gptcore.knowledge.vectors import chosen_entities
+from gptcore.knowledge.transe import Facts, TransE, chosen_entities, link_prediction, ranks, transe_objective
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.nlu.readers import load_task

@@ -19,8 +19,7 @@ from gptcore.config import NetworkConfig, PretrainConfig, network_config
 from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import write_shards
 from gptcore.families import FAMILIES
-from gptcore.knowledge.entities import Entities, link_shards
-from gptcore.knowledge.gazetteer import Gazetteer
+from gptcore.knowledge.entities import Entities, Gazetteer, link_shards
 from gptcore.machine import process
 from gptcore.models.build import build_model, load_model
 from gptcore.training import pretrain

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gptcore.knowledge.gazetteer import Gazetteer
+from gptcore.knowledge.entities import Gazetteer
 
 N_VOCAB = 24
 TAILS = (9, 10, 11)

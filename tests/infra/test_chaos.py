@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from gptcore.base.errors import InputError
-from gptcore.knowledge.gazetteer import Gazetteer, read_links
+from gptcore.knowledge.entities import Gazetteer, read_links
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import iterate
 from tests.realdata import real_data
