@@ -8,6 +8,7 @@ N rows, K classes, C choices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from gptcore.models.classifier import Classifier
 from gptcore.nlu.encoded import encoded_task
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import Inputs, RowReader
+from gptcore.nlu.inputs import RowReader
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from gptcore.nlu.rows import Rows, split_rows
 from gptcore.text.tokenizer import Tokenizer
@@ -42,8 +43,8 @@ def reader_for(model: Classifier, spec: TaskSpec, part_tokens: int | None = None
     :param part_tokens: of its settings, where it was fine-tuned as released.
     """
     config = model.network.config
-    inputs: Inputs = FAMILIES[config.family].part("inputs")
-    return RowReader(spec, inputs, config.n_ctx, config.n_vocab, part_tokens)
+    kind: type[RowReader] = FAMILIES[config.family].part("inputs")
+    return kind(spec, config.n_ctx, config.n_vocab, part_tokens)
 
 
 @torch.inference_mode()
@@ -186,7 +187,7 @@ class TaskModel:
         self._settings = config
         self._device = pick_device(0)
         self._model = model.to(self._device)
-        self._reader = reader_for(model, self.spec, config.get("part_tokens")).with_pieces(tokenizer.specials)
+        self._reader = replace(reader_for(model, self.spec, config.get("part_tokens")), pieces=tokenizer.specials)
 
     def answers(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[Answer]:
         """Every row with its logits, in the order given.

@@ -38,7 +38,7 @@ from gptcore.machine import process
 from gptcore.machine.device import device_name
 from gptcore.models.classifier import Classifier
 from gptcore.models.onnx import OnnxClassifier
-from gptcore.nlu.inputs import Inputs, RowReader, TaskBatch
+from gptcore.nlu.inputs import RowReader, TaskBatch
 from gptcore.nlu.registry import recorded_task
 from gptcore.nlu.rows import split_rows
 from gptcore.text.tokenizer import Tokenizer
@@ -125,8 +125,8 @@ def _measure(job: SpeedJob, kind: str, exported: Path, out: Path) -> None:
     torch.set_num_threads(1)
     config = read_json(job.model / "config.json")
     network = network_config(config["model"])
-    inputs: Inputs = FAMILIES[network.family].part("inputs")
-    reader = RowReader(recorded_task(config), inputs, network.n_ctx, network.n_vocab)
+    reads: type[RowReader] = FAMILIES[network.family].part("inputs")
+    reader = reads(recorded_task(config), network.n_ctx, network.n_vocab)
     rows = split_rows(reader, job.dataset, "dev", _ROWS, EVAL_ROW_SEED)
     one = [rows.batch([row]) for row in range(len(rows))]
     many = [rows.batch(range(at, min(at + _BATCH, len(rows)))) for at in range(0, len(rows), _BATCH)]

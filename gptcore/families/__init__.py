@@ -55,8 +55,8 @@ class Family:
     folders are read, and none is made here."""
     objective_settings: tuple[str, ...] = ("repeating_steps", "repeating_share")
     """Those of the settings `OF_OBJECTIVES` (:mod:`gptcore.config.training`) that this objective reads."""
-    inputs: str = "gptcore.nlu.inputs:DECODER_INPUTS"
-    """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.Inputs`: specials, order, truncation."""
+    inputs: str = "gptcore.nlu.inputs:DecoderReader"
+    """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.RowReader`: specials, order, truncation."""
     head: str = "gptcore.models.heads:ClassificationModel"
     """The network that is fine-tuned: this one and its linear layer."""
     places: bool = False

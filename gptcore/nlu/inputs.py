@@ -29,7 +29,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -154,13 +154,8 @@ class TaskBatch:
 
     def to(self, device: torch.device | str) -> TaskBatch:
         """The same batch on another device."""
-        return TaskBatch(
-            self.tokens.to(device, non_blocking=True),
-            self.lm_targets.to(device, non_blocking=True),
-            self.clf_position.to(device, non_blocking=True),
-            None if self.labels is None else self.labels.to(device, non_blocking=True),
-            **{name: mark.to(device, non_blocking=True) for name, mark in self.marks.items()},
-        )
+        there = {name: part for name, part in vars(self).items() if part is not None}
+        return replace(self, **{name: part.to(device, non_blocking=True) for name, part in there.items()})
 
 
 def encoded_labels(spec: TaskSpec, labels: Sequence[float | None]) -> torch.Tensor | None:
@@ -175,57 +170,36 @@ def encoded_labels(spec: TaskSpec, labels: Sequence[float | None]) -> torch.Tens
     return torch.from_numpy(form_of(spec).targets(spec, np.asarray(known, dtype=np.float64)))
 
 
-class Inputs(ABC):
-    """What a family makes of a task's rows: its special ids, how many sequences a row becomes, where they are cut."""
-
-    n_special: int
-    """Rows that fine-tuning appends to the embedding."""
-
-    @abstractmethod
-    def with_pieces(self, pieces: Pieces | None) -> Inputs:
-        """The same for a vocabulary with special pieces of its own.
-
-        :param pieces: their ids; None: it has none.
-        :raises InputError: a vocabulary without them, and a family that needs them.
-        """
-
-    @abstractmethod
-    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
-        """The token sequences of one row, each at most ``n_ctx`` long, and whether anything had to be cut.
-
-        :raises InputError: ``n_ctx`` has no room for the special tokens and a word of each part.
-        """
-
-    @abstractmethod
-    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
-        """Rows of equally many sequences as one padded batch; ``labels``: see :func:`encoded_labels`."""
-
-
 @dataclass(frozen=True)
-class RowReader:
-    """How a network reads the rows of a task."""
+class RowReader(ABC):
+    """How a network reads the rows of a task: its special ids, how many sequences a row becomes, where they are cut.
 
+    Each family names its own kind.
+    """
+
+    n_special: ClassVar[int]
+    """Rows that fine-tuning appends to the embedding."""
     spec: TaskSpec
-    inputs: Inputs
-    """What the network's family makes of a row."""
     n_ctx: int
     """Most tokens of a sequence."""
     n_vocab: int
     """Pieces of the vocabulary, behind which a decoder's special ids stand."""
     part_tokens: int | None = None
     """Cut either side of the delimiter to so many tokens first, as released; None: cut only what does not fit."""
+    pieces: Pieces | None = None
+    """The ids of the vocabulary's own special pieces; None: it has none."""
 
-    def with_pieces(self, pieces: Pieces | None) -> RowReader:
-        """The same for a vocabulary with special pieces of its own, see :meth:`Inputs.with_pieces`."""
-        return replace(self, inputs=self.inputs.with_pieces(pieces))
-
+    @abstractmethod
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
-        """See :meth:`Inputs.sequences`."""
-        return self.inputs.sequences(self, fields, choices)
+        """The token sequences of one row, each at most ``n_ctx`` long, and whether anything had to be cut.
 
+        :raises InputError: ``n_ctx`` has no room for the special tokens and a word of each part, or the vocabulary has
+            no special pieces, and the family needs them.
+        """
+
+    @abstractmethod
     def collate(self, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
-        """See :meth:`Inputs.collate`."""
-        return self.inputs.collate(self.spec, sequences, labels)
+        """Rows of equally many sequences as one padded batch; ``labels``: see :func:`encoded_labels`."""
 
     def fitted_sides(self, fields: Sequence[Ids], choices: Sequence[Ids], needed: int) -> tuple[list[Sides], bool]:
         """The parts of each of a row's sequences, cut so that they fit, and whether anything had to be cut.
@@ -247,113 +221,77 @@ class RowReader:
         return sides, kept != lengths
 
 
-class DecoderInputs(Inputs):
+class DecoderReader(RowReader):
     """GPT-1's, Figure 1: start, delimiter and classify tokens, the symmetric pairs in both orders."""
 
     n_special = N_SPECIAL
 
-    def with_pieces(self, pieces: Pieces | None) -> Self:
-        """The same: what the specials are follows from the size of the vocabulary."""
-        return self
-
-    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
-        """See :meth:`Inputs.sequences` and :meth:`RowReader.fitted_sides`.
+    def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        """See :meth:`RowReader.sequences` and :meth:`RowReader.fitted_sides`.
 
         With ``part_tokens`` either side of the delimiter is cut first to so many tokens at its end, as released. Where
         several fields stand on one side (RACE: article and question) its context gives way first; a single text, which
         the released code did not cover, has no other side to share the room with and keeps all of it.
         """
-        limited = False
-        if reader.part_tokens is not None and len(fields) + len(choices) > 1:
-            given = _count(fields, choices)
-            fields, choices = self._limited(reader.spec, fields, choices, reader.part_tokens)
-            limited = _count(fields, choices) < given
-        start, delimiter, classify = ([token] for token in specials(reader.n_vocab))
-        sides, cut = reader.fitted_sides(fields, choices, N_SPECIAL)
-        if reader.spec.symmetric:  # section 3.3: no inherent order, so both
+        given, limit = [*fields, *choices], self.part_tokens
+        if limit is not None and len(given) > 1:
+            kept = fit([len(part) for part in fields], limit, self.spec.context) if choices else [limit] * len(fields)
+            fields = [part[:length] for part, length in zip(fields, kept, strict=True)]
+            choices = [part[:limit] for part in choices]
+        limited = sum(map(len, (*fields, *choices))) < sum(map(len, given))
+        start, delimiter, classify = ([token] for token in specials(self.n_vocab))
+        sides, cut = self.fitted_sides(fields, choices, N_SPECIAL)
+        if self.spec.symmetric:  # section 3.3: no inherent order, so both
             sides = [order for first, second in sides for order in ((first, second), (second, first))]
         return [
             _join(start, *first, *([delimiter] if second else []), *second, classify) for first, second in sides
         ], cut or limited
 
-    def _limited(
-        self, spec: TaskSpec, fields: Sequence[Ids], choices: Sequence[Ids], limit: int
-    ) -> tuple[list[Ids], list[Ids]]:
-        if not choices:
-            return [part[:limit] for part in fields], []
-        kept = fit([len(part) for part in fields], limit, spec.context)
-        return [part[:length] for part, length in zip(fields, kept, strict=True)], [part[:limit] for part in choices]
+    def collate(self, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+        """See :meth:`RowReader.collate`; padded to the longest one.
 
-    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
-        """See :func:`collate`."""
-        return collate(spec, sequences, labels)
+        A position's language-model target is the next token; delimiter and classify are predicted too, the start token
+        and what follows the classify token are not (original code).
+        """
+        import torch
 
-
-DECODER_INPUTS = DecoderInputs()
-
-
-def collate(
-    spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None], length: int | None = None
-) -> TaskBatch:
-    """Pad a decoder's examples of equally many sequences to the longest one, or to ``length``.
-
-    A position's language-model target is the next token; delimiter and classify are predicted too, the start token
-    and what follows the classify token are not (original code).
-    """
-    import torch
-
-    rows, columns = len(sequences), len(sequences[0])
-    width = length or max(len(sequence) for example in sequences for sequence in example)
-    tokens = np.full((rows, columns, width), PADDING, dtype=np.int64)  # (B, C, T)
-    targets = np.full((rows, columns, width), IGNORE_INDEX, dtype=np.int64)  # (B, C, T)
-    clf_position = np.empty((rows, columns), dtype=np.int64)  # (B, C)
-    for row, example in enumerate(sequences):
-        for column, sequence in enumerate(example):
-            tokens[row, column, : len(sequence)] = sequence
-            targets[row, column, : len(sequence) - 1] = sequence[1:]
-            clf_position[row, column] = len(sequence) - 1
-    found = encoded_labels(spec, labels)
-    return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), found)
+        rows, columns = len(sequences), len(sequences[0])
+        width = max(len(sequence) for example in sequences for sequence in example)
+        tokens = np.full((rows, columns, width), PADDING, dtype=np.int64)  # (B, C, T)
+        targets = np.full((rows, columns, width), IGNORE_INDEX, dtype=np.int64)  # (B, C, T)
+        clf_position = np.empty((rows, columns), dtype=np.int64)  # (B, C)
+        for row, example in enumerate(sequences):
+            for column, sequence in enumerate(example):
+                tokens[row, column, : len(sequence)] = sequence
+                targets[row, column, : len(sequence) - 1] = sequence[1:]
+                clf_position[row, column] = len(sequence) - 1
+        found = encoded_labels(self.spec, labels)
+        return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), found)
 
 
-class EncoderInputs(Inputs):
-    """The sequences of a vocabulary's special pieces.
-
-    :param pieces: their ids; None: not known yet, see :meth:`with_pieces`.
-    """
+class EncoderReader(RowReader):
+    """The sequences of a vocabulary's special pieces."""
 
     n_special = 0
 
-    def __init__(self, pieces: Pieces | None = None) -> None:
-        self._known = pieces
-
-    def with_pieces(self, pieces: Pieces | None) -> EncoderInputs:
-        """The same with the ids of a vocabulary's special pieces.
-
-        :raises InputError: a vocabulary without any.
-        """
-        if pieces is None:
-            raise InputError("tokenizer: found one without [CLS] and [SEP], expected one with an encoder's pieces")
-        return EncoderInputs(pieces)
-
     @property
     def _pieces(self) -> Pieces:
-        if self._known is None:
-            raise ValueError("no ids of special pieces: with_pieces() has to be called first")
-        return self._known
+        if self.pieces is None:
+            raise InputError("tokenizer: found one without [CLS] and [SEP], expected one with an encoder's pieces")
+        return self.pieces
 
-    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
-        """See :meth:`Inputs.sequences` and :meth:`RowReader.fitted_sides`.
+    def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        """See :meth:`RowReader.sequences` and :meth:`RowReader.fitted_sides`.
 
         ``part_tokens`` must be None: it is GPT-1's released code that cuts either side first.
         """
-        if reader.part_tokens is not None:
-            raise ValueError(f"part_tokens = {reader.part_tokens}: an encoder's parts share the room")
-        sides, cut = reader.fitted_sides(fields, choices, 2 if len(fields) == 1 and not choices else 3)
+        if self.part_tokens is not None:
+            raise ValueError(f"part_tokens = {self.part_tokens}: an encoder's parts share the room")
+        sides, cut = self.fitted_sides(fields, choices, 2 if len(fields) == 1 and not choices else 3)
         cls, sep = [self._pieces.cls], [self._pieces.sep]
         return [_join(cls, *first, sep, *second, *([sep] if second else [])) for first, second in sides], cut
 
-    def collate(self, spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+    def collate(self, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
         """Examples of equally many sequences, padded to the longest one, with their segments and what is no padding.
 
         No position has a language-model target, and the first one stands for its sequence.
@@ -375,17 +313,10 @@ class EncoderInputs(Inputs):
             tokens=torch.from_numpy(tokens),
             lm_targets=torch.full(shape, IGNORE_INDEX),
             clf_position=torch.zeros(shape[:2], dtype=torch.int64),
-            labels=encoded_labels(spec, labels),
+            labels=encoded_labels(self.spec, labels),
             segments=torch.from_numpy(segments),
             mask=torch.from_numpy(mask),
         )
-
-
-ENCODER_INPUTS = EncoderInputs()
-
-
-def _count(*groups: Sequence[Ids]) -> int:
-    return sum(len(part) for group in groups for part in group)
 
 
 def _join(*parts: Ids | Sequence[int]) -> Ids:

@@ -72,7 +72,7 @@ def split_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None
     :raises InputError: if the split is missing or has no rows.
     """
     made: Callable[[RowReader, Path, str, int | None, int], Rows] = form_of(reader.spec).part("rows")
-    return made(reader.with_pieces(recorded_pieces(folder)), folder, split, max_rows, seed)
+    return made(replace(reader, pieces=recorded_pieces(folder)), folder, split, max_rows, seed)
 
 
 def encoded_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None, seed: int) -> TaskRows:

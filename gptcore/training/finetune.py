@@ -48,7 +48,7 @@ from gptcore.models.network import Network
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import Inputs, released_part_tokens
+from gptcore.nlu.inputs import RowReader, released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
@@ -122,7 +122,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
         config.require_family(source.config.family, "finetune job: finetune")
         FAMILIES[source.config.family].require_form(spec.name, form_of(spec).places)
         changes = _changes(config, source.config)
-        n_special = _inputs(source.config).n_special
+        n_special = _reader(source.config).n_special
         network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **changes)
         if (job.model / "meta.json").is_file():  # absent from imported models; a model kept on the way has no digest
             digest = read_json(job.model / "meta.json").get("tokenizer_digest")
@@ -131,7 +131,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
         config.require_family(job.model_config.family, "finetune job: finetune")
         FAMILIES[job.model_config.family].require_form(spec.name, form_of(spec).places)
         changes = _changes(config, job.model_config)
-        n_special = _inputs(job.model_config).n_special
+        n_special = _reader(job.model_config).n_special
         shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **changes)
         network = build_model(shape, draws)
     head = Head(spec.form, form_of(spec).n_outputs(spec), config.clf_pdrop)
@@ -144,9 +144,9 @@ def _head(network: NetworkConfig) -> type[Classifier]:
     return found
 
 
-def _inputs(network: NetworkConfig) -> Inputs:
+def _reader(network: NetworkConfig) -> type[RowReader]:
     """What the network's family makes of a row."""
-    found: Inputs = FAMILIES[network.family].part("inputs")
+    found: type[RowReader] = FAMILIES[network.family].part("inputs")
     return found
 
 
@@ -192,7 +192,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     if config.original:
         assert isinstance(model, ClassificationModel), "the settings are refused for others"
         # fewer positions, so fewer rows in the language model's softmax
-        model.gpt = model.gpt.adapt(reader.inputs.n_special, n_ctx=max(found.longest for found in rows.values()))
+        model.gpt = model.gpt.adapt(reader.n_special, n_ctx=max(found.longest for found in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
     total_steps = data.batches_per_epoch * config.epochs + n_layer_steps

@@ -42,7 +42,7 @@ from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import ENCODER_INPUTS
+from gptcore.nlu.inputs import EncoderReader
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.rows import TaskRows
@@ -273,7 +273,7 @@ def _fine_tuning(spec: TaskSpec, dataset: Path, tokenizer: Tokenizer, seconds: f
         n_vocab=network.n_vocab,
         max_rows=None,
         seed=0,
-        inputs=ENCODER_INPUTS,
+        kind=EncoderReader,
     )
     ours = our_updates(spec, _ours(spec, tokenizer), rows, config)
     script = BertForSequenceClassification(

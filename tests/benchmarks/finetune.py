@@ -33,7 +33,7 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import N_SPECIAL, Ids, TaskBatch, collate
+from gptcore.nlu.inputs import N_SPECIAL, Ids, TaskBatch
 from gptcore.nlu.own_rows import ANSWERS
 from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -46,7 +46,7 @@ from gptcore.training.loop import Trainer, Training
 from gptcore.training.schedules import warmup_linear
 from tests.benchmarks.step import as_transformers
 from tests.benchmarks.table import Work, in_turns, line
-from tests.gptcore.reading import sequences_of, task_rows
+from tests.gptcore.reading import collate, sequences_of, task_rows
 
 _TASKS = ("mrpc", "sst2", "race")
 _N_VOCAB = 40_478  # the released one

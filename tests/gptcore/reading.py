@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.nlu.forms.form import Ids
-from gptcore.nlu.inputs import DECODER_INPUTS, Inputs, RowReader
+from gptcore.nlu.inputs import DecoderReader, RowReader, TaskBatch
 from gptcore.nlu.rows import TaskRows, split_rows
 from gptcore.nlu.spec import TaskSpec
 
@@ -19,11 +19,11 @@ def task_rows(
     *,
     max_rows: int | None = None,
     seed: int = 0,
-    inputs: Inputs = DECODER_INPUTS,
+    kind: type[RowReader] = DecoderReader,
     **reading: Any,
 ) -> TaskRows:
     """The chosen rows of an encoded split; ``reading``: fields of :class:`RowReader`."""
-    rows = split_rows(RowReader(spec, inputs, **reading), folder, split, max_rows, seed)
+    rows = split_rows(kind(spec, **reading), folder, split, max_rows, seed)
     assert isinstance(rows, TaskRows)
     return rows
 
@@ -37,4 +37,9 @@ def sequences_of(
     part_tokens: int | None = None,
 ) -> tuple[list[Ids], bool]:
     """A row's sequences for a decoder, and whether anything had to be cut."""
-    return RowReader(spec, DECODER_INPUTS, n_ctx, n_vocab, part_tokens).sequences(fields, choices)
+    return DecoderReader(spec, n_ctx, n_vocab, part_tokens).sequences(fields, choices)
+
+
+def collate(spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+    """A decoder's rows of equally many sequences as one padded batch."""
+    return DecoderReader(spec, n_ctx=512, n_vocab=1000).collate(sequences, labels)

@@ -15,10 +15,11 @@ from gptcore.models.cpu import fold
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT
-from gptcore.nlu.inputs import TaskBatch, collate
+from gptcore.nlu.inputs import TaskBatch
 from gptcore.nlu.registry import task_spec
 from gptcore.objectives.losses import language_model_loss, sequence_weights
 from gptcore.objectives.task import finetune_objective, pack
+from tests.gptcore.reading import collate
 
 CFG = ModelConfig(
     n_vocab=8,

@@ -12,12 +12,14 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import recorded_pieces
-from gptcore.nlu.inputs import DECODER_INPUTS, ENCODER_INPUTS, RowReader
+from gptcore.nlu.inputs import DecoderReader, EncoderReader
 from tests.gptcore.reading import task_rows
 from tests.gptcore.tiny_encoders import CLS, PAD, PIECES, SEP, PieceTokenizer
 from tests.gptcore.tiny_tasks import encoded
 
-INPUTS = ENCODER_INPUTS.with_pieces(PIECES)
+
+def reader(task: str, n_ctx: int = 16) -> EncoderReader:
+    return EncoderReader(REGISTRY[task], n_ctx, 40, pieces=PIECES)
 
 
 def ids(*values: int) -> np.ndarray:
@@ -25,7 +27,7 @@ def ids(*values: int) -> np.ndarray:
 
 
 def built(task: str, fields: list[np.ndarray], choices: list[np.ndarray], n_ctx: int) -> tuple[list[list[int]], bool]:
-    sequences, cut = RowReader(REGISTRY[task], INPUTS, n_ctx, 40).sequences(fields, choices)
+    sequences, cut = reader(task, n_ctx).sequences(fields, choices)
     return [sequence.tolist() for sequence in sequences], cut
 
 
@@ -64,12 +66,11 @@ def test_no_room_is_one_line(task: str, least: int) -> None:
 
 
 def test_padding_segments_and_mask() -> None:
-    spec = REGISTRY["storycloze"]
     rows = [
-        RowReader(spec, INPUTS, 16, 40).sequences([ids(1, 2)], [ids(3), ids(4, 5)])[0],
-        RowReader(spec, INPUTS, 16, 40).sequences([ids(0)], [ids(6), ids(7)])[0],  # 0 is a word like any other
+        reader("storycloze").sequences([ids(1, 2)], [ids(3), ids(4, 5)])[0],
+        reader("storycloze").sequences([ids(0)], [ids(6), ids(7)])[0],  # 0 is a word like any other
     ]
-    batch = INPUTS.collate(spec, rows, [1.0, 0.0])
+    batch = reader("storycloze").collate(rows, [1.0, 0.0])
     assert batch.tokens.tolist() == [
         [[CLS, 1, 2, SEP, 3, SEP, PAD], [CLS, 1, 2, SEP, 4, 5, SEP]],
         [[CLS, 0, SEP, 6, SEP, PAD, PAD], [CLS, 0, SEP, 7, SEP, PAD, PAD]],
@@ -87,10 +88,10 @@ def test_padding_segments_and_mask() -> None:
     assert set(batch.marks) == {"segments", "mask"}
     assert set(batch.to("cpu").marks) == {"segments", "mask"}
     assert bool((batch.lm_targets == -100).all())
-    single = INPUTS.collate(REGISTRY["sst2"], [[ids(CLS, 1, SEP)]], [None])
+    single = reader("sst2").collate([[ids(CLS, 1, SEP)]], [None])
     assert single.segments is not None
     assert (single.segments.tolist(), single.labels) == ([[[0, 0, 0]]], None)
-    graded = INPUTS.collate(REGISTRY["stsb"], [[ids(CLS, 1, SEP, 2, SEP)]], [2.25])
+    graded = reader("stsb").collate([[ids(CLS, 1, SEP, 2, SEP)]], [2.25])
     assert graded.labels is not None
     assert graded.labels[0].sum() == 1.0
 
@@ -99,14 +100,12 @@ def test_special_pieces_are_recorded_with_the_rows_where_there_are_any(tmp_path:
     plain, pieces = encoded(tmp_path / "a", "sst2"), encoded(tmp_path / "b", "sst2", words=PieceTokenizer())
     assert "specials" not in read_json(plain / "meta.json")
     assert (recorded_pieces(plain), recorded_pieces(pieces)) == (None, PIECES)
-    rows = task_rows(
-        REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS
-    )
+    rows = task_rows(REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, kind=EncoderReader)
     assert rows.batch([0]).tokens[0, 0, 0] == CLS
     assert rows.tokens == rows.batch(np.arange(len(rows))).n_tokens
     decoded = task_rows(
-        REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=DECODER_INPUTS
+        REGISTRY["sst2"], pieces, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, kind=DecoderReader
     )
     assert decoded.batch([0]).marks == {}
     with pytest.raises(InputError, match=r"found one without \[CLS\] and \[SEP\]"):
-        task_rows(REGISTRY["sst2"], plain, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, inputs=ENCODER_INPUTS)
+        task_rows(REGISTRY["sst2"], plain, "dev", n_ctx=24, n_vocab=40, max_rows=None, seed=0, kind=EncoderReader)

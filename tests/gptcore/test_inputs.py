@@ -14,8 +14,8 @@ from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import soft_labels
-from gptcore.nlu.inputs import IGNORE_INDEX, Ids, collate, fit, specials
-from tests.gptcore.reading import sequences_of
+from gptcore.nlu.inputs import IGNORE_INDEX, Ids, fit, specials
+from tests.gptcore.reading import collate, sequences_of
 
 S, D, E = specials(1000)  # start, delimiter, classify
 
@@ -159,8 +159,8 @@ def test_collate_like_its_plain_twin(lengths: list[list[int]]) -> None:
 
 def test_start_is_never_predicted_delimiter_and_classify_are() -> None:
     sequences, _ = sequences_of(REGISTRY["rte"], [ids(1), ids(2)], (), 16, 1000)
-    batch = collate(REGISTRY["rte"], [sequences], [0.0], length=8)
-    assert batch.lm_targets[0, 0].tolist() == [1, D, 2, E, *[IGNORE_INDEX] * 4]
+    batch = collate(REGISTRY["rte"], [sequences], [0.0])
+    assert batch.lm_targets[0, 0].tolist() == [1, D, 2, E, IGNORE_INDEX]
 
 
 def test_labels_of_a_batch() -> None:

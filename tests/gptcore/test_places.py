@@ -25,7 +25,7 @@ from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
 from gptcore.nlu import task_spec
 from gptcore.nlu.encoded import encode_task, read_marked
-from gptcore.nlu.inputs import EncoderInputs, RowReader
+from gptcore.nlu.inputs import EncoderReader
 from gptcore.nlu.marked import MarkedExample, marked_examples
 from gptcore.nlu.readers import Annotation, Example
 from gptcore.nlu.readers.tagged import tagged_example
@@ -77,7 +77,7 @@ def test_windows_cover_a_text_overlap_and_fit(
     passage = " ".join(WORDS[at % len(WORDS)] for at in range(n_words))
     question = " ".join(["who"] * max(1, n_asked))
     row = marked(pieces, Example((question, passage), (), 0.0, "", "r", (Annotation(0, 4),)))
-    rows = WindowRows(RowReader(task_spec("squad"), EncoderInputs(pieces.specials), n_ctx, pieces.n_vocab), [row])
+    rows = WindowRows(EncoderReader(task_spec("squad"), n_ctx, pieces.n_vocab, pieces=pieces.specials), [row])
     assert (rows.sizes <= n_ctx).all()
     assert rows.windows[0].start == 0
     assert rows.windows[-1].end == len(row.piece_starts)
@@ -97,7 +97,7 @@ def test_a_window_without_the_whole_answer_points_to_the_first_position(pieces: 
     passage = " ".join(["the red hat"] * 8) + " rome oslo"
     start = passage.index("rome")
     row = marked(pieces, Example(("who", passage), (), 0.0, "", "r", (Annotation(start, start + 9),)))
-    rows = WindowRows(RowReader(task_spec("squad"), EncoderInputs(pieces.specials), 16, pieces.n_vocab), [row])
+    rows = WindowRows(EncoderReader(task_spec("squad"), 16, pieces.n_vocab, pieces=pieces.specials), [row])
     labels = rows.batch(range(len(rows))).labels
     assert labels is not None
     assert labels[:-1].tolist() == [[0, 0]] * (len(rows) - 1)
@@ -122,7 +122,7 @@ def test_the_answer_is_that_of_a_plain_search(pieces: WordPieceTokenizer, data: 
     n_words = data.draw(st.integers(1, 40))
     passage = " ".join(WORDS[at % 4] for at in range(n_words))
     row = marked(pieces, Example(("who", passage), (), 0.0, "", "r"))
-    rows = WindowRows(RowReader(task_spec("squad2"), EncoderInputs(pieces.specials), 14, pieces.n_vocab), [row])
+    rows = WindowRows(EncoderReader(task_spec("squad2"), 14, pieces.n_vocab, pieces=pieces.specials), [row])
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     logits = [rng.normal(size=(1 + window.end - window.start, 2)).astype(np.float32) for window in rows.windows]
     speaking = plain_speakers(rows.windows, len(row.piece_starts))
@@ -148,7 +148,7 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(pieces: WordPieceTokenizer)
     first = first_pieces(row)
     assert first[1] == -1, "a word of control characters has no piece"
     assert [int(row.piece_starts[at]) for at in first[[0, 2, 3]]] == [row.annotations[at].start for at in (0, 2, 3)]
-    rows = WindowRows(RowReader(task_spec("conll2003"), EncoderInputs(pieces.specials), 40, pieces.n_vocab), [row])
+    rows = WindowRows(EncoderReader(task_spec("conll2003"), 40, pieces.n_vocab, pieces=pieces.specials), [row])
     labels = rows.batch([0]).labels
     assert labels is not None
     tagged = (labels[0] != IGNORE_INDEX).nonzero()[:, 0]

@@ -17,11 +17,10 @@ from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import collate
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec
 from gptcore.storyworld.write import generate
-from tests.gptcore.reading import sequences_of
+from tests.gptcore.reading import collate, sequences_of
 from tests.gptcore.tiny_glue import save_model, texts_of, tokenizer, write_test_file, write_test_files
 from tests.realdata import real_data
 

@@ -22,7 +22,7 @@ from gptcore.families import Family
 from gptcore.families import with_family as recorded_with
 from gptcore.models.network import LanguageModel, check_transfer, initialise
 from gptcore.nlu.forms.form import Ids
-from gptcore.nlu.inputs import DecoderInputs, RowReader
+from gptcore.nlu.inputs import DecoderReader
 from gptcore.objectives.held_out import exponential, summed_metrics
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.objectives.objective import PretrainingObjective, Text
@@ -37,25 +37,22 @@ FAMILY = Family(
     reader="",  # no text is generated
     objective="tests.toy_family.windowed:NEXT_TWO",
     objective_settings=(),
-    inputs="tests.toy_family.windowed:LAST_WORDS",
+    inputs="tests.toy_family.windowed:LastWords",
     presets={"demo": {"model": {"window": 3}}},
     tokenizer_recorded={},  # GPT-1's kind, whose tokenizers it shares
 )
 
 
-class LastWords(DecoderInputs):
+class LastWords(DecoderReader):
     """One special id at the end, one order of any pair, and of each part the last words alone."""
 
     n_special = 1
 
-    def sequences(self, reader: RowReader, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
-        room = (reader.n_ctx - 1) // (len(fields) + bool(choices))
+    def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
+        room = (self.n_ctx - 1) // (len(fields) + bool(choices))
         ends = [[*fields, choice] for choice in choices] or [[*fields]]
         cut = any(len(part) > room for parts in ends for part in parts)
-        return [np.concatenate([*(part[-room:] for part in parts), [reader.n_vocab]]) for parts in ends], cut
-
-
-LAST_WORDS = LastWords()
+        return [np.concatenate([*(part[-room:] for part in parts), [self.n_vocab]]) for parts in ends], cut
 
 
 @dataclass(frozen=True)
