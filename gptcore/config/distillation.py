@@ -111,7 +111,8 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
     """
     ours, theirs = FAMILIES[student.family], FAMILIES[teacher.family]
     if not ours.distillation:
-        raise InputError(f"{where}: {ours.title} learns from no teacher; expected one of {', '.join(_learners())}")
+        learners = ", ".join(name for name, family in FAMILIES.items() if family.distillation)
+        raise InputError(f"{where}: {ours.title} learns from no teacher; expected one of {learners}")
     kinds = (EncoderConfig, ModelConfig)
     if not isinstance(student, kinds) or not isinstance(teacher, kinds) or ours.generates != theirs.generates:
         kind = "an encoder" if isinstance(student, EncoderConfig) else "a decoder"
@@ -149,10 +150,6 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
         raise InputError(f"{where}: {theirs.title} has no head that tells words; expected distil.soft_weight = 0")
 
 
-def _learners() -> list[str]:
-    return [name for name, family in FAMILIES.items() if family.distillation]
-
-
 _TAKEN = (
     "n_embd",
     "n_embd_words",
@@ -172,8 +169,7 @@ def student_of(teacher: NetworkConfig, student: NetworkConfig, n_layer: int) -> 
 
     :param student: the family's, for what is its own: heads, segments, what layers share.
     """
-    sizes = ("n_vocab", "n_ctx", "n_head", "n_embd", "n_inner", "n_embd_words", "init_std", "activation")
-    rates = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "sinusoidal", "norm_first", "smeared_keys", "original")
-    shared = {name: getattr(teacher, name) for name in (*sizes, *rates) if hasattr(student, name)}
+    names = (*_TAKEN, "n_vocab", "n_ctx", "init_std", "embd_pdrop", "attn_pdrop", "resid_pdrop")
+    shared = {name: getattr(teacher, name) for name in names if hasattr(student, name)}
     assert isinstance(student, EncoderConfig | ModelConfig), "of a family that learns from a teacher"
     return dataclasses.replace(student, **shared, n_layer=n_layer)

@@ -14,9 +14,8 @@ from gptcore.evaluation.predict import TaskModel
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.knowledge.grounded import Concepts, ground
-from gptcore.knowledge.kagnet import KagNET
+from gptcore.knowledge.kagnet import KagNET, Questions, explained
 from gptcore.knowledge.paths import Ways
-from gptcore.knowledge.questions import Questions, explained
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import read_own_rows
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_bytes_atomic
+from gptcore.base.tables import read_table
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import has_test_rows, iterate_test
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -52,21 +53,7 @@ class SubmissionFile:
     """Label of the task -> what the server calls it, where that differs."""
 
 
-_YES_NO = {"entailment": "1", "neutral": "0", "contradiction": "0"}
-
-SUBMISSION: tuple[SubmissionFile, ...] = (
-    SubmissionFile("CoLA.tsv", "cola", "CoLA/test.tsv", 1063),
-    SubmissionFile("SST-2.tsv", "sst2", "SST-2/test.tsv", 1821),
-    SubmissionFile("MRPC.tsv", "mrpc", "MRPC/test.tsv", 1725),
-    SubmissionFile("STS-B.tsv", "stsb", "STS-B/test.tsv", 1379),
-    SubmissionFile("QQP.tsv", "qqp", "QQP/test.tsv", 390_965, index="id"),
-    SubmissionFile("MNLI-m.tsv", "mnli", "MNLI/test_matched.tsv", 9796),
-    SubmissionFile("MNLI-mm.tsv", "mnli", "MNLI/test_mismatched.tsv", 9847),
-    SubmissionFile("QNLI.tsv", "qnli", "QNLI/test.tsv", 5463),
-    SubmissionFile("RTE.tsv", "rte", "RTE/test.tsv", 3000),
-    SubmissionFile("WNLI.tsv", "mnli", "WNLI/test.tsv", 146, words=_YES_NO),
-    SubmissionFile("AX.tsv", "mnli", "diagnostic/diagnostic.tsv", 1104),
-)
+SUBMISSION = tuple(SubmissionFile(**file) for file in read_table(__file__, "submission.toml")["files"])
 """What the server expects, with its test sets' published sizes (Table 1 of the GLUE paper; version 2 of QNLI)."""
 
 GLUE_TASKS: tuple[str, ...] = tuple(dict.fromkeys(file.task for file in SUBMISSION))

@@ -11,32 +11,12 @@ from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.tables import as_tuples, read_table
-from gptcore.nlu.spec import (
-    Format,
-    Holdout,
-    Metric,
-    PromptTemplate,
-    Source,
-    TaskSpec,
-)
-
-__all__ = [
-    "BEYOND",
-    "COLUMNS",
-    "REGISTRY",
-    "TASK_OF_COLUMN",
-    "Format",
-    "Holdout",
-    "Metric",
-    "PromptTemplate",
-    "Source",
-    "TaskSpec",
-    "check_source",
-    "columns_of",
-    "recorded_task",
-    "task_settings",
-    "task_spec",
-]
+from gptcore.nlu.spec import Format as Format
+from gptcore.nlu.spec import Holdout as Holdout
+from gptcore.nlu.spec import Metric as Metric
+from gptcore.nlu.spec import PromptTemplate as PromptTemplate
+from gptcore.nlu.spec import Source as Source
+from gptcore.nlu.spec import TaskSpec as TaskSpec
 
 _nested = {"holdout": Holdout, "cut": Holdout, "prompt": PromptTemplate}
 

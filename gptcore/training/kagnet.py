@@ -35,8 +35,7 @@ from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.evaluation.predict import TaskModel
 from gptcore.knowledge.config import KagNETConfig
 from gptcore.knowledge.grounded import Grounded
-from gptcore.knowledge.kagnet import KagNET, choice_loss
-from gptcore.knowledge.questions import Questions, explained
+from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, explained
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step

@@ -18,9 +18,8 @@ from gptcore.base.errors import InputError
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, bases, ground
-from gptcore.knowledge.kagnet import KagNET, choice_loss, softmax_in_groups
+from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, softmax_in_groups
 from gptcore.knowledge.paths import Ways
-from gptcore.knowledge.questions import Questions
 from gptcore.nlu.examples import Example
 from gptcore.training.kagnet import kagnet_objective
 
