@@ -23,18 +23,17 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
+from gptcore.text.bpe_train import cleaned_words, learn
 from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
 from gptcore.text.pieces import BREAK, Pieces, lines_with
 from gptcore.text.spacy_words import NEIGHBOURS
-from gptcore.text.tokenizer import BytePairTokenizer
+from gptcore.text.tokenizer import BytePairTokenizer, WordIds
 from gptcore.text.vocabulary import Merge, in_order
 
 UNKNOWN = "<unk>"
 WORD_END = "</w>"
 NEWLINE = "\n" + WORD_END
 
-_CACHED_WORDS = 1 << 20  # distinct words, and pieces of texts, remembered by one tokenizer (some 200 MB each, full)
-_CACHED_LENGTH = 64  # longer words are hardly ever seen twice
 _NEIGHBOURS = (-1,)  # the "ids" of a piece whose words its line alone can tell
 
 
@@ -48,31 +47,15 @@ class WordTokenizer(BytePairTokenizer):
         if self.vocabulary.get(UNKNOWN) != 0:
             found = f"id {self.vocabulary[UNKNOWN]}" if UNKNOWN in self.vocabulary else "no such entry"
             raise InputError(f"{names[0]}: entry {UNKNOWN!r}: {found}, expected id 0")
-        self._ids = _WordIds(self.vocabulary, self.merges)
-        self._by_piece = _PieceIds(self._ids)
-
-    # --- where tokenizers come from ---
-
-    @classmethod
-    def train(
-        cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None
-    ) -> WordTokenizer:
-        """Learn ``n_merges`` merges from cleaned rows; a corpus with fewer possible merges gives fewer.
-
-        Equal rows give an equal tokenizer, on any machine. See :mod:`gptcore.text.bpe_train`.
-
-        :param progress: called with the number of rows read since its last call.
-        :raises InputError: no words to learn from, or a negative ``n_merges``.
-        """
-        from gptcore.text.bpe_train import count_words
-
-        return cls.from_counts(count_words(texts, progress), n_merges)
+        self._ranks = {merge: rank for rank, merge in enumerate(self.merges)}
+        known = all(piece in self.vocabulary for merge in self.merges for piece in merge)
+        self._library = _library_model(self.vocabulary, self.merges) if known and in_order(self.merges) else None
+        self._ids = WordIds(self._encode_word)
+        self._by_piece = WordIds(self._encode_piece)
 
     @classmethod
     def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
-        """:meth:`train` on words that are counted already, in the order in which they first came."""
-        from gptcore.text.bpe_train import learn
-
+        """Learn merges from words in the order in which they first came; see :mod:`gptcore.text.bpe_train`."""
         characters, merges = learn(counts, n_merges)
         pieces = [UNKNOWN, *characters, *(character + WORD_END for character in characters)]
         pieces += dict.fromkeys(first + second for first, second in merges)
@@ -81,15 +64,7 @@ class WordTokenizer(BytePairTokenizer):
 
     @classmethod
     def _counted(cls, text: str) -> Mapping[str, int]:
-        from gptcore.text.bpe_train import cleaned_words
-
         return cleaned_words(text)
-
-    # --- what a tokenizer is ---
-
-    @property
-    def end_of_text(self) -> None:
-        """Always None, as documents are told apart by their rows alone (original code)."""
 
     @cached_property
     def digest(self) -> str:
@@ -101,10 +76,6 @@ class WordTokenizer(BytePairTokenizer):
     def encode(self, text: str) -> list[int]:
         """Ids of a raw text: cleaned into words (:func:`gptcore.text.clean.words`), each word encoded by itself."""
         return list(chain.from_iterable(map(self._encode_lines, repaired_lines([text]))))
-
-    def encode_next(self, text: str) -> list[int]:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.encode_next`: a word's end is in its last piece."""
-        return self.encode(text)
 
     @staticmethod
     def rows(document: Iterable[str]) -> Iterator[str]:
@@ -118,12 +89,10 @@ class WordTokenizer(BytePairTokenizer):
 
     def encode_words(self, words: Iterable[str]) -> list[int]:
         """Ids of words (lower-case, not empty), one after the other."""
-        return list(chain.from_iterable(map(self._ids.__getitem__, words)))
+        return list(self._ids.of(words))
 
     def _encode_lines(self, text: str) -> list[int]:
         """Ids of repaired lines, from those of their pieces: the words of a piece are worked out once."""
-        if len(self._by_piece) > _CACHED_WORDS:
-            self._by_piece = _PieceIds(self._ids)
         found = Pieces.of(text)
         ids = list(map(self._by_piece.__getitem__, found.distinct))
         if _NEIGHBOURS not in ids:
@@ -132,6 +101,26 @@ class WordTokenizer(BytePairTokenizer):
             return self.encode_words(split_clean(splitter().line(text)))
         marked = {piece for piece, its in zip(found.distinct, ids, strict=True) if its == _NEIGHBOURS}
         return list(chain.from_iterable(map(self._encode_lines, lines_with(marked, text))))
+
+    def _encode_piece(self, piece: str) -> Iterable[int]:
+        """Ids of the words of a piece of a text."""
+        found = splitter().piece(piece) if piece else ""
+        return _NEIGHBOURS if found == NEIGHBOURS else self._ids.of(split_clean(found))
+
+    def _encode_word(self, word: str) -> Iterable[int]:
+        """Ids of a word; spaCy's newline token carries the space after it, which the original maps to a newline.
+
+        By the library `tokenizers` where it gives the same ids: for ASCII, and merges in order of known pieces. Its
+        model holds no half surrogates, and loses a space.
+        """
+        if word in ("\n ", BREAK):
+            return self._ids["\n"]
+        # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
+        # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
+        if self._library and word.isascii() and " " not in word:
+            return [token.id for token in self._library.tokenize(word)]
+        pieces = " ".join(_merge(word, self.merges, self._ranks)).split(" ")
+        return [self.vocabulary.get(piece, 0) for piece in pieces]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids: pieces joined, words set apart by one space, lines by a newline without spaces around it.
@@ -159,57 +148,6 @@ class WordTokenizer(BytePairTokenizer):
             return text
 
         return add
-
-
-class _WordIds(dict[str, tuple[int, ...]]):
-    """Word -> its ids, worked out when first asked for, remembered within bounds.
-
-    By the library `tokenizers` where it gives the same ids: for ASCII, and merges in order of known pieces. Its model
-    holds no half surrogates, and loses a space.
-    """
-
-    def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> None:
-        super().__init__()
-        self._vocabulary = vocabulary
-        self._merges = merges
-        self._ranks = {merge: rank for rank, merge in enumerate(merges)}
-        known = all(piece in vocabulary for merge in merges for piece in merge)
-        self._library = _library_model(vocabulary, merges) if known and in_order(merges) else None
-
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        if word in (
-            "\n ",
-            BREAK,
-        ):  # spaCy's newline token carries the space after it; the original maps it to a newline
-            return self["\n"]
-        # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
-        # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
-        if self._library and word.isascii() and " " not in word:
-            ids = tuple([token.id for token in self._library.tokenize(word)])
-        else:
-            pieces = " ".join(_merge(word, self._merges, self._ranks)).split(" ")
-            ids = tuple([self._vocabulary.get(piece, 0) for piece in pieces])
-        if len(word) <= _CACHED_LENGTH and len(self) < _CACHED_WORDS:
-            self[word] = ids
-        return ids
-
-
-class _PieceIds(dict[str, tuple[int, ...]]):
-    """Piece of a text -> the ids of its words."""
-
-    def __init__(self, words: _WordIds) -> None:
-        super().__init__({"": ()})
-        self._words = words
-
-    def __missing__(self, piece: str) -> tuple[int, ...]:
-        found = splitter().piece(piece)
-        if found == NEIGHBOURS:
-            ids: tuple[int, ...] = _NEIGHBOURS
-        else:
-            ids = tuple(chain.from_iterable(map(self._words.__getitem__, found.split(" "))))
-        if len(piece) <= _CACHED_LENGTH:
-            self[piece] = ids
-        return ids
 
 
 def _library_model(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> Any:

@@ -28,6 +28,18 @@ Words = Callable[[str], Mapping[str, int]]
 _log = logging.getLogger(__name__)
 
 
+def check_merges_asked(n_merges: int) -> None:
+    """:raises InputError: a negative number."""
+    if n_merges < 0:
+        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
+
+
+def tell_fewer(learnt: int, asked: int, what: str = "merges", where: str = "corpus has") -> None:
+    """Warn where fewer were learnt than asked for."""
+    if learnt < asked:
+        _log.warning("tokenizer: %d %s asked for, the %s only %d", asked, what, where, learnt)
+
+
 def learn(counts: Counter[str], n_merges: int) -> tuple[list[str], list[tuple[str, str]]]:
     """Characters, most frequent first, and at most ``n_merges`` merges, most important first.
 
@@ -36,28 +48,28 @@ def learn(counts: Counter[str], n_merges: int) -> tuple[list[str], list[tuple[st
     :param counts: of words, by :func:`count_words` or :func:`count_corpus`.
     :raises InputError: no words, or a negative ``n_merges``.
     """
-    if n_merges < 0:
-        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
-    characters = alphabet(counts)
-    if not characters:
-        raise InputError("tokenizer: the corpus holds no words to learn from")
+    characters = alphabet(counts, n_merges)
     known = set(characters)
     counts = Counter({word: n for word, n in counts.items() if len(word) <= MAX_LENGTH and known.issuperset(word)})
     merges = _learn_merges(counts, characters, n_merges)
-    if len(merges) < n_merges:
-        _log.warning("tokenizer: %d merges asked for, the corpus has only %d", n_merges, len(merges))
+    tell_fewer(len(merges), n_merges)
     return characters, merges
 
 
+def cleaned_words(cleaned: str) -> dict[str, int]:
+    """How often each word of a cleaned text comes, in the order in which they first came."""
+    found = Pieces.of_clean(cleaned).counted()
+    return {"\n" if word == BREAK else word: n for word, n in found.items() if word}
+
+
 def count_words(
-    rows: Iterable[str], progress: Callable[[int], object] | None = None, words: Words | None = None
+    rows: Iterable[str], progress: Callable[[int], object] | None = None, words: Words = cleaned_words
 ) -> Counter[str]:
     """Words of cleaned rows (:func:`gptcore.text.clean.clean`), in the order in which they first came.
 
     :param progress: called with the number of rows read since its last call.
     :param words: how often each word of a row comes, for rows that are not cleaned.
     """
-    words = words or cleaned_words
     counts: Counter[str] = Counter()
     forgotten = 0  # words counted this often or less have been dropped
     for row in rows:
@@ -74,7 +86,7 @@ def count_corpus(
     corpus: Path,
     map: Callable[..., Iterable[Counter[str] | None]] = map,
     progress: Callable[[int], object] | None = None,
-    words: Words | None = None,
+    words: Words = cleaned_words,
 ) -> Counter[str]:
     """:func:`count_words` of a cleaned corpus' training documents, its files in parallel.
 
@@ -87,7 +99,7 @@ def count_corpus(
     """
     files = part_files(corpus, "train")
     counts: Counter[str] = Counter()
-    for found in map(partial(_count_part, words=words or cleaned_words), files):
+    for found in map(partial(_count_part, words=words), files):
         if found is not None:
             counts.update(found)
         if found is None or len(counts) > MAX_WORDS:
@@ -107,21 +119,25 @@ def _count_part(path: Path, words: Words) -> Counter[str] | None:
     return counts
 
 
-def cleaned_words(cleaned: str) -> dict[str, int]:
-    """How often each word of a cleaned text comes, in the order in which they first came."""
-    found = Pieces.of_clean(cleaned).counted()
-    return {"\n" if word == BREAK else word: n for word, n in found.items() if word}
+def alphabet(counts: Mapping[str, int], n_merges: int) -> list[str]:
+    """The :data:`MAX_CHARACTERS` most frequent of :func:`ranked_characters`."""
+    return [*ranked_characters(counts, n_merges)][:MAX_CHARACTERS]
 
 
-def alphabet(counts: Mapping[str, int]) -> list[str]:
-    """The characters of counted words, the most frequent first, :data:`MAX_CHARACTERS` at most; no white space."""
-    characters: Counter[str] = Counter()
+def ranked_characters(counts: Mapping[str, int], n_merges: int) -> dict[str, int]:
+    """How often each character of counted words comes, the most frequent first; no white space.
+
+    :raises InputError: no words to learn from, or a negative ``n_merges``.
+    """
+    check_merges_asked(n_merges)
+    found: Counter[str] = Counter()
     for word, n in counts.items():
         for character in word:
             if not character.isspace():  # a merges file could not name it
-                characters[character] += n
-    ranked = sorted(characters, key=lambda character: (-characters[character], character))
-    return ranked[:MAX_CHARACTERS]
+                found[character] += n
+    if not found:
+        raise InputError("tokenizer: the corpus holds no words to learn from")
+    return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _learn_merges(counts: Counter[str], characters: list[str], n_merges: int) -> list[tuple[str, str]]:

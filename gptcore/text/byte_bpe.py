@@ -11,26 +11,21 @@ from __future__ import annotations
 
 import codecs
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
-from gptcore.text.bpe_train import MIN_PAIRS
+from gptcore.text.bpe_train import MIN_PAIRS, check_merges_asked, tell_fewer
 from gptcore.text.parts import part_files, read_part
-from gptcore.text.raw import encodable, raw_rows
+from gptcore.text.raw import encodable
 from gptcore.text.tokenizer import BytePairTokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, in_order
-
-_log = logging.getLogger(__name__)
 
 
 def _byte_characters() -> dict[int, str]:
@@ -86,15 +81,15 @@ class ByteTokenizer(BytePairTokenizer):
         return cls.train(_texts(part_files(corpus, "train"), progress), n_merges)
 
     @classmethod
-    def train(cls, texts: Iterable[str], n_merges: int) -> Self:
+    def train(cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None) -> Self:
         """Learn ``n_merges`` merges; texts with fewer possible merges give fewer.
 
         Equal texts give an equal tokenizer, on any machine.
 
+        :param progress: not called: the library reads the texts.
         :raises InputError: a negative ``n_merges``, or a text that UTF-8 cannot hold.
         """
-        if n_merges < 0:
-            raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
+        check_merges_asked(n_merges)
         library = _library(models.BPE())
         characters = list(BYTE_CHARACTERS.values())
         # Ties between equally frequent pairs are broken by id, so that the ids have to be given out in a fixed order:
@@ -108,8 +103,7 @@ class ByteTokenizer(BytePairTokenizer):
         library.train_from_iterator(map(encodable, texts), trainer)
         learnt = json.loads(library.to_str())["model"]["merges"][:n_merges]
         merges = [(first, second) for first, second in learnt]
-        if len(merges) < n_merges:
-            _log.warning("tokenizer: %d merges asked for, the texts have only %d", n_merges, len(merges))
+        tell_fewer(len(merges), n_merges, where="texts have")
         pieces = [*characters, *dict.fromkeys(first + second for first, second in merges), END_OF_TEXT]
         return cls({piece: index for index, piece in enumerate(pieces)}, merges)
 
@@ -138,15 +132,6 @@ class ByteTokenizer(BytePairTokenizer):
     def encode_next(self, text: str) -> list[int]:
         """Ids of a text that goes on another one: behind a space, unless it begins with a mark that takes none."""
         return self.encode(text if text[:1] in CLOSING else f" {text}")
-
-    @staticmethod
-    def rows(document: Iterable[str]) -> Iterator[str]:
-        """See :func:`gptcore.text.raw.raw_rows`."""
-        return raw_rows(document)
-
-    def encode_clean(self, text: str) -> NDArray[np.int32]:
-        """Ids [N] of a row of a raw corpus: those of ``encode``."""
-        return np.asarray(self.encode(text), dtype=np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids. Bytes that are no UTF-8, as where a character's are cut, become U+FFFD (original code).

@@ -2,7 +2,7 @@
 
 Pass 1 (`scan`) decodes every document and notes its hash, its length, how much of it is no text and what tells it from
 others. From these alone, `decide` drops what is too short, unreadable, a duplicate or nearly one, and assigns the
-splits. Pass 2 (`clean_source`) cleans what is kept, or leaves it as it is for a
+splits. Pass 2 (`clean_documents`) cleans what is kept, or leaves it as it is for a
 byte-level tokenizer. Both passes stream, run over groups of files in parallel, and give the same folder whatever the
 parallelism:
 
@@ -52,7 +52,7 @@ from gptcore.text.selection import (
 )
 from gptcore.text.sources import RawCorpus, Read, Source, read_documents
 
-__all__ = ["build_corpus", "clean_source", "decide", "read_corpus", "scan"]
+__all__ = ["build_corpus", "clean_documents", "decide", "read_corpus", "scan"]
 
 ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
@@ -140,22 +140,14 @@ def check_fraction(config: CorpusConfig) -> None:
 # --- pass 2 ----------------------------------------------------------------------------------------------------------
 
 
-def clean_source(
+def clean_documents(
     source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts, cut: int = 0
-) -> Cleaned:
-    """Clean the kept documents of one file into ``parts``.
+) -> Iterator[tuple[int, Cleaned]]:
+    """Clean the kept documents of one file into ``parts``: the number in the file of each, and what was made of it.
 
     :param cut: where a divided document's end begins.
     :raises InputError: the file changed since it was scanned.
     """
-    found = clean_documents(source, scan, decisions, config, parts, cut)
-    return sum((cleaned for _, cleaned in found), Cleaned())
-
-
-def clean_documents(
-    source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts, cut: int = 0
-) -> Iterator[tuple[int, Cleaned]]:
-    """:func:`clean_source`, one by one: the number in the file of each kept document, and what was made of it."""
     documents = read_documents(source, config, Read())
     for number, decision in enumerate(decisions):
         text = next(documents, None)
@@ -301,7 +293,8 @@ def _clean_group(job: _Job) -> Cleaned:
     cleaned = Cleaned()
     parts = Parts(job.out, part_name(job.index))
     for source, scanned, decisions in zip(job.sources, job.scans, job.decisions, strict=True):
-        cleaned += clean_source(source, scanned, decisions, job.config, parts, job.cut)
+        for _, made in clean_documents(source, scanned, decisions, job.config, parts, job.cut):
+            cleaned += made
     parts.close()
     write_json_atomic(job.record, {"key": job.key, "cleaned": asdict(cleaned)})
     return cleaned
@@ -344,31 +337,34 @@ def _bar(
 def _report(scans: Sequence[Scan], decisions: Sequence[Decisions], groups: Sequence[Cleaned]) -> dict[str, Any]:
     """The report of the build; before pass 2, with nothing kept but the expected number of training documents."""
     decided = np.bincount(np.concatenate([np.empty(0, np.uint8), *decisions]), minlength=7).tolist()
-    cleaned = sum(groups, Cleaned())
     expected = Cleaned(decided[TRAIN] + decided[DIVIDED], decided[VALIDATION] + decided[DIVIDED], decided[DIVIDED])
-    counted = cleaned if groups else expected
-    dropped = {
-        "too short": decided[TOO_SHORT],
-        "unreadable": decided[UNREADABLE],
-        "duplicate": decided[DUPLICATE],
-        "near duplicate": decided[NEAR_DUPLICATE],
-        "no words": cleaned.wordless,
-    }
+    read = sum((scan.read for scan in scans), Read())
+    return report_of(sum(decided), read, decided, sum(groups, Cleaned()) if groups else expected, len(scans))
+
+
+def report_of(documents: int, read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int) -> dict[str, Any]:
+    """The report of so many documents.
+
+    :param decided: how many there are of each decision.
+    """
     return {
         "documents": {
-            "read": sum(decided),
-            "kept": counted.train + counted.validation - counted.divided,
-            "train": counted.train,
-            "validation": counted.validation,
-            "dropped": dropped,
+            "read": documents,
+            "kept": cleaned.train + cleaned.validation - cleaned.divided,
+            "train": cleaned.train,
+            "validation": cleaned.validation,
+            "dropped": {
+                "too short": decided[TOO_SHORT],
+                "unreadable": decided[UNREADABLE],
+                "duplicate": decided[DUPLICATE],
+                "near duplicate": decided[NEAR_DUPLICATE],
+                "no words": cleaned.wordless,
+            },
         },
-        "bytes": {"read": sum(scan.read.bytes for scan in scans), "kept": cleaned.bytes},
+        "bytes": {"read": read.bytes, "kept": cleaned.bytes},
         "words": cleaned.words,
-        "characters_repaired": {
-            "undecodable": sum(scan.read.undecodable for scan in scans),
-            "ftfy": cleaned.ftfy,
-        },
-        "sources": len(scans),
+        "characters_repaired": {"undecodable": read.undecodable, "ftfy": cleaned.ftfy},
+        "sources": sources,
     }
 
 

@@ -26,13 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.config import CorpusConfig
-from gptcore.text.corpus import check_fraction, clean_documents, scan
+from gptcore.text.corpus import Cleaned, check_fraction, clean_documents, report_of, scan
 from gptcore.text.near_duplicates import PERMUTATIONS
 from gptcore.text.parts import Parts, part_name
 from gptcore.text.selection import (
     DUPLICATE,
     NAMED,
-    NEAR_DUPLICATE,
     STATS,
     TOO_SHORT,
     TRAIN,
@@ -41,9 +40,11 @@ from gptcore.text.selection import (
     decide,
     left_out,
 )
-from gptcore.text.sources import Source
+from gptcore.text.sources import Read, Source
 
 DOCUMENTS = "documents.npy"
+_DROPPED = {"too_short": TOO_SHORT, "unreadable": UNREADABLE, "duplicate": DUPLICATE}
+_COUNTED = ("read", *_DROPPED, "bytes_read", "undecodable")
 _KEPT = np.dtype(
     [("hash", "V32"), ("words", "<i8"), ("bytes", "<i8"), ("ftfy", "<i8"), ("signature", "<u4", (PERMUTATIONS,))]
 )
@@ -87,9 +88,7 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
     decided = np.bincount(decisions, minlength=7).tolist()
     return {
         "read": len(decisions),
-        "too_short": decided[TOO_SHORT],
-        "unreadable": decided[UNREADABLE],
-        "duplicate": decided[DUPLICATE],
+        **{name: decided[decision] for name, decision in _DROPPED.items()},
         "bytes_read": scanned.read.bytes,
         "undecodable": scanned.read.undecodable,
         "left_out": left_out([source.name], [scanned.documents], [decisions], []),
@@ -119,31 +118,26 @@ def compose(
     documents = np.concatenate([np.empty(0, _KEPT), *(partition.documents for partition in partitions)])
     decided = np.concatenate([np.empty(0, np.uint8), *decisions])
     kept, worded = decided <= VALIDATION, documents["bytes"] > 0
-    train, validation = (int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION))
-    total = {name: sum(partition.counts[name] for partition in partitions) for name in _COUNTED}
     unreadable = [line for partition in partitions for line in partition.counts["left_out"]]
+    total = {name: sum(partition.counts[name] for partition in partitions) for name in _COUNTED}
+    counted = np.bincount(decided, minlength=7).tolist()
+    for name, decision in _DROPPED.items():
+        counted[decision] += total[name]
     report = {
-        "documents": {
-            "read": total["read"],
-            "kept": train + validation,
-            "train": train,
-            "validation": validation,
-            "dropped": {
-                "too short": total["too_short"],
-                "unreadable": total["unreadable"],
-                "duplicate": total["duplicate"] + int((decided == DUPLICATE).sum()),
-                "near duplicate": int((decided == NEAR_DUPLICATE).sum()),
-                "no words": int((kept & ~worded).sum()),
-            },
-        },
-        "bytes": {"read": total["bytes_read"], "kept": int(documents["bytes"][kept].sum())},
-        "words": int(documents["words"][kept].sum()),
-        "characters_repaired": {"undecodable": total["undecodable"], "ftfy": int(documents["ftfy"][kept].sum())},
-        "sources": len(partitions),
+        **report_of(
+            total["read"],
+            Read(total["bytes_read"], total["undecodable"]),
+            counted,
+            Cleaned(
+                *(int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION)),
+                wordless=int((kept & ~worded).sum()),
+                words=int(documents["words"][kept].sum()),
+                bytes=int(documents["bytes"][kept].sum()),
+                ftfy=int(documents["ftfy"][kept].sum()),
+            ),
+            len(partitions),
+        ),
         "left_out": [*unreadable, *left_out(names, stats, decisions, nearly)][:NAMED],
         "divided": "",
     }
     return dropped, report
-
-
-_COUNTED = ("read", "too_short", "unreadable", "duplicate", "bytes_read", "undecodable")

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,13 +27,10 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import MAX_LENGTH, count_words
+from gptcore.text.bpe_train import MAX_LENGTH, ranked_characters, tell_fewer
 from gptcore.text.raw import encodable
-from gptcore.text.tokenizer import Specials, Tokenizer
+from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
 from gptcore.text.vocabulary import SETTINGS_FILE, TokenizerFolder, read_bytes
-from gptcore.text.word_by_word import WordByWordTokenizer, WordIds
-
-_log = logging.getLogger(__name__)
 
 MODEL_FILE = "spiece.model"  # transformers' name; the release's is 30k-clean.model
 SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
@@ -44,6 +41,7 @@ COVERAGE = 0.99995
 """Share of a corpus' characters that get pieces, the most frequent ones (released code); the rest are unknown."""
 _SPACE = "▁"
 _SUFFIX = ".model"
+_RULE = "nmt_nfkc"  # the library's default, which the released model was made with
 
 
 class SentencePieceTokenizer(WordByWordTokenizer):
@@ -97,31 +95,28 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         return cls(read_bytes(file), cased=cased, keep_accents=found.get("keep_accents", False), name=file)
 
     @classmethod
-    def train(
-        cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None
-    ) -> SentencePieceTokenizer:
+    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
         """Learn an uncased unigram model of ``n_merges`` pieces on top of special pieces, marks and characters.
 
-        Texts with fewer give fewer. Equal texts, in any order, give an equal tokenizer: the library learns from counted
-        words, in one thread.
-
-        :param progress: called with the number of texts read since its last call.
-        :raises InputError: no words to learn from, a negative ``n_merges``, or a text that UTF-8 cannot hold.
+        Words with fewer give fewer. Equal counts, in any order, give an equal tokenizer: the library learns in one
+        thread.
         """
-        return cls.from_counts(count_words(map(encodable, texts), progress, _counted), n_merges)
-
-    @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
-        """:meth:`train` on words that are counted already, in whatever order."""
         model, n_fixed = _learn(counts, n_merges)
         found = cls(model, cased=False)
-        if found.n_vocab < n_fixed + n_merges:
-            _log.warning("tokenizer: %d pieces asked for, the corpus has only %d", n_merges, found.n_vocab - n_fixed)
+        tell_fewer(found.n_vocab - n_fixed, n_merges, "pieces")
         return found
 
     @classmethod
     def _counted(cls, text: str) -> Counter[str]:
-        return _counted(text)
+        """How often each of a raw text's words comes, normalised as the library will do it."""
+        from sentencepiece import SentencePieceNormalizer
+
+        normalise = SentencePieceNormalizer(rule_name=_RULE).normalize
+        counts: Counter[str] = Counter()
+        for word, n in Counter(encodable(text).split()).items():
+            for plain in normalise(prepared(word, cased=False, keep_accents=False)).replace(_SPACE, " ").split():
+                counts[plain] += n
+        return counts
 
     def save(self, folder: str | Path) -> None:
         """Write ``spiece.model`` and ``tokenizer_config.json`` into a local folder (made if absent)."""
@@ -156,7 +151,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
 
         :raises InputError: half of a surrogate pair.
         """
-        return np.fromiter(self._word_ids.of(encodable(text)), np.int32)
+        return np.fromiter(self._word_ids.of(encodable(text).split()), np.int32)
 
     def normalised(self, text: str) -> str:
         """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
@@ -250,30 +245,11 @@ def _check_words(library: Any, vocabulary: Iterable[str], name: str) -> None:
         raise InputError(f"{name}: does not mark where words begin, expected ALBERT's way to treat white space")
 
 
-def _counted(text: str) -> Counter[str]:
-    """How often each of a raw text's words comes, normalised as the library will do it."""
-    from sentencepiece import SentencePieceNormalizer
-
-    normalise = SentencePieceNormalizer(rule_name=_RULE).normalize
-    counts: Counter[str] = Counter()
-    for word, n in Counter(text.split()).items():
-        for plain in normalise(prepared(word, cased=False, keep_accents=False)).replace(_SPACE, " ").split():
-            counts[plain] += n
-    return counts
-
-
-_RULE = "nmt_nfkc"  # the library's default, which the released model was made with
-
-
 def _learn(counts: Mapping[str, int], n_merges: int) -> tuple[bytes, int]:
     """A unigram model by the released code's settings, and how many of its pieces are not learnt."""
     from sentencepiece import SentencePieceTrainer
 
-    if n_merges < 0:
-        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
-    characters = _covering(counts)
-    if not characters:
-        raise InputError("tokenizer: the corpus holds no words to learn from")
+    characters = _covering(ranked_characters(counts, n_merges))
     words = [word for word in sorted(counts) if len(word) <= MAX_LENGTH and characters.issuperset(word)]
     n_fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
     out = io.BytesIO()
@@ -300,17 +276,8 @@ def _learn(counts: Mapping[str, int], n_merges: int) -> tuple[bytes, int]:
     return out.getvalue(), n_fixed
 
 
-def _covering(counts: Mapping[str, int]) -> set[str]:
-    """The most frequent characters of counted words that make up :data:`COVERAGE` of all."""
-    found: Counter[str] = Counter()
-    for word, n in counts.items():
-        for character in word:
-            found[character] += n
-    characters: set[str] = set()
-    covered, wanted = 0, COVERAGE * found.total()
-    for character in sorted(found, key=lambda each: (-found[each], each)):
-        if covered >= wanted:
-            break
-        characters.add(character)
-        covered += found[character]
-    return characters
+def _covering(characters: Mapping[str, int]) -> set[str]:
+    """The most frequent of counted characters that make up :data:`COVERAGE` of all."""
+    wanted = COVERAGE * sum(characters.values())
+    covered = accumulate(characters.values(), initial=0)
+    return {character for character, before in zip(characters, covered, strict=False) if before < wanted}

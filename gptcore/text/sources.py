@@ -76,6 +76,9 @@ class Read:
     undecodable: int = 0
     """Bytes that are no UTF-8 (or lone surrogates in JSON)."""
 
+    def __add__(self, other: Read) -> Read:
+        return Read(self.bytes + other.bytes, self.undecodable + other.undecodable)
+
 
 def find_sources(url: str) -> list[Source]:
     """The files of a corpus, sorted by name.

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -16,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
+from gptcore.text.bpe_train import count_corpus, count_words
+from gptcore.text.raw import raw_rows
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,
     MERGES_FILE,
@@ -25,9 +28,10 @@ from gptcore.text.vocabulary import (
     check_ids,
     check_merges,
     library_merges,
+    parse_object,
     read_library_model,
     read_merges,
-    read_vocabulary,
+    read_text,
     write_vocabulary,
 )
 
@@ -37,6 +41,10 @@ _KNOWN_NAMES = [
     ("encoder_bpe.json", "vocab.bpe"),
     ("encoder.json", "vocab.bpe"),  # the release of 2019
 ]
+
+
+_KEPT_WORDS = 1 << 20  # distinct words remembered by one tokenizer (some 200 MB, full)
+_KEPT_LENGTH = 64  # longer words are hardly ever seen twice
 
 
 class Specials(NamedTuple):
@@ -112,7 +120,8 @@ class Tokenizer(ABC):
         :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
         """
         names = str(vocabulary), str(merges)
-        return BytePairTokenizer.of_its_kind(read_vocabulary(names[0]), read_merges(names[1]), names)
+        pieces = parse_object(read_text(names[0]), names[0], "an object of piece -> id")
+        return BytePairTokenizer.of_its_kind(pieces, read_merges(names[1]), names)
 
     @classmethod
     def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
@@ -141,9 +150,15 @@ class Tokenizer(ABC):
         :param progress: called with 1 for each file counted.
         :raises InputError: a negative ``n_merges``, or no words where the kind learns from words.
         """
-        from gptcore.text.bpe_train import count_corpus
-
         return cls.from_counts(count_corpus(corpus, map, progress, cls._counted), n_merges)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None) -> Self:
+        """:meth:`from_corpus` of rows: cleaned ones where the kind takes those, else any text that UTF-8 can hold.
+
+        :param progress: called with the number of rows read since its last call.
+        """
+        return cls.from_counts(count_words(texts, progress, cls._counted), n_merges)
 
     @classmethod
     def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
@@ -172,9 +187,9 @@ class Tokenizer(ABC):
         return None
 
     @property
-    @abstractmethod
     def end_of_text(self) -> int | None:
         """The id that stands before and behind every document; None where the kind has no such piece."""
+        return None
 
     @cached_property
     @abstractmethod
@@ -194,18 +209,21 @@ class Tokenizer(ABC):
         """:meth:`encode` of each text."""
         return [self.encode(text) for text in texts]
 
-    @abstractmethod
     def encode_next(self, text: str) -> list[int]:
-        """Ids of a raw text that goes on another one, from which white space or its own mark sets it apart."""
+        """Ids of a raw text that goes on another one, from which white space or its own mark sets it apart.
+
+        Those of the text itself, where a word's beginning or end is in its pieces.
+        """
+        return self.encode(text)
 
     @staticmethod
-    @abstractmethod
     def rows(document: Iterable[str]) -> Iterator[str]:
         """A raw document given in pieces as rows for :meth:`encode_clean`, in bounded memory."""
+        return raw_rows(document)
 
-    @abstractmethod
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a row of a document; those of its :meth:`rows`, one after the other, are those of the whole."""
+        return np.asarray(self.encode(text), dtype=np.int32)
 
     def normalised(self, text: str) -> str:
         """A text as the pieces spell it, without white space; asked for by kinds whose pieces never cross any.
@@ -234,6 +252,58 @@ class Tokenizer(ABC):
             if not 0 <= index < len(self._pieces):
                 raise InputError(f"ids[{position}] = {index}: expected an id in 0..{len(self._pieces) - 1}")
             yield index
+
+
+class WordIds(dict[str, tuple[int, ...]]):
+    """Word -> its ids, worked out when first asked for, remembered within bounds: texts repeat their words."""
+
+    def __init__(self, encode: Callable[[str], Iterable[int]]) -> None:
+        """:param encode: gives the ids of a word."""
+        super().__init__()
+        self._encode = encode
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = tuple(self._encode(word))
+        if len(word) <= _KEPT_LENGTH:
+            if len(self) >= _KEPT_WORDS:
+                self.clear()
+            self[word] = ids
+        return ids
+
+    def of(self, words: Iterable[str]) -> Iterator[int]:
+        """Ids of words, one after the other."""
+        return chain.from_iterable(map(self.__getitem__, words))
+
+
+class WordByWordTokenizer(Tokenizer):
+    """WordPiece and SentencePiece, whose pieces never cross the white space between words: a piece for each role.
+
+    What stands around a text is up to the sequence that it becomes part of, so that none of its pieces ends a text.
+    """
+
+    _specials: Specials
+
+    @property
+    def specials(self) -> Specials:
+        """The ids of the special pieces by role."""
+        return self._specials
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids: pieces joined, words set apart by one space, special pieces by their names.
+
+        What a text lost when it was encoded (case, accents, white space, unknown text) does not come back.
+
+        :raises InputError: an id outside the vocabulary.
+        """
+        return "".join(map(self._added, self._known(ids))).removeprefix(" ")
+
+    def following(self, last: int) -> Callable[[int], str]:
+        """See :meth:`Tokenizer.following`."""
+        return lambda index: "".join(map(self._added, self._known([index])))
+
+    @abstractmethod
+    def _added(self, index: int) -> str:
+        """What a piece adds to a text, with a space before it where it begins a word."""
 
 
 class BytePairTokenizer(Tokenizer):

@@ -103,20 +103,23 @@ def parse_object(text: str, name: str, expected: str) -> dict[str, Any]:
     return found
 
 
-def read_vocabulary(url: str) -> dict[str, int]:
-    """Piece -> id, from a path or fsspec URL.
-
-    :raises InputError: a file that cannot be read or parsed.
-    """
-    return parse_object(read_text(url), url, "an object of piece -> id")
-
-
 def read_merges(url: str) -> list[Merge]:
     """Pairs of pieces, the most important first, from a path or fsspec URL.
 
     :raises InputError: a file that cannot be read or parsed; names the line.
     """
-    return _parse_merges(read_text(url), url)
+    lines = read_text(url).split("\n")
+    if not lines[0].startswith("#version"):
+        raise InputError(f"{url}: line 1: found {lines[0][:40]!r}, expected {_VERSION_LINE!r}")
+    if lines[-1] == "":
+        lines.pop()
+    merges = []
+    for number, line in enumerate(lines[1:], start=2):
+        pieces = line.split()
+        if len(pieces) != 2:
+            raise InputError(f"{url}: line {number}: found {line[:40]!r}, expected two pieces with a space between")
+        merges.append((pieces[0], pieces[1]))
+    return merges
 
 
 def read_library_model(url: str, types: Collection[str]) -> dict[str, Any]:
@@ -156,21 +159,6 @@ def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], fol
     lines = [_VERSION_LINE, *(" ".join(merge) for merge in merges)]
     write_bytes_atomic(folder / VOCABULARY_FILE, json.dumps(vocabulary, ensure_ascii=False).encode("utf-8"))
     write_bytes_atomic(folder / MERGES_FILE, ("\n".join(lines) + "\n").encode("utf-8"))
-
-
-def _parse_merges(text: str, name: str) -> list[Merge]:
-    lines = text.split("\n")
-    if not lines[0].startswith("#version"):
-        raise InputError(f"{name}: line 1: found {lines[0][:40]!r}, expected {_VERSION_LINE!r}")
-    if lines[-1] == "":
-        lines.pop()
-    merges = []
-    for number, line in enumerate(lines[1:], start=2):
-        pieces = line.split()
-        if len(pieces) != 2:
-            raise InputError(f"{name}: line {number}: found {line[:40]!r}, expected two pieces with a space between")
-        merges.append((pieces[0], pieces[1]))
-    return merges
 
 
 def check_ids(vocabulary: Mapping[str, int], name: str) -> None:

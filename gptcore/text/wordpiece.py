@@ -13,30 +13,24 @@ that are always words by themselves left out; one piece a merge, in order.
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, count_words, repeated
+from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, repeated, tell_fewer
 from gptcore.text.raw import encodable
-from gptcore.text.tokenizer import Specials, Tokenizer
+from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
 from gptcore.text.vocabulary import LIBRARY_FILE, SETTINGS_FILE, TokenizerFolder, check_ids, read_text
-from gptcore.text.word_by_word import WordByWordTokenizer, WordIds
-
-_log = logging.getLogger(__name__)
 
 PIECES_FILE = "vocab.txt"
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -115,33 +109,21 @@ class WordPieceTokenizer(WordByWordTokenizer):
         return cls(vocabulary, cased=cased, name=name)
 
     @classmethod
-    def train(
-        cls,
-        texts: Iterable[str],
-        n_merges: int,
-        *,
-        cased: bool = False,
-        progress: Callable[[int], object] | None = None,
-    ) -> WordPieceTokenizer:
-        """Learn ``n_merges`` pieces on top of special pieces and characters; texts with fewer give fewer.
-
-        Equal texts, in any order, give an equal tokenizer, on any machine.
-
-        :param progress: called with the number of texts read since its last call.
-        :raises InputError: no words to learn from, a negative ``n_merges``, or a text that UTF-8 cannot hold.
-        """
-        counts = count_words(map(encodable, texts), progress, partial(_counted, cased=cased))
-        return cls.from_counts(counts, n_merges, cased=cased)
-
-    @classmethod
     def from_counts(cls, counts: Counter[str], n_merges: int, *, cased: bool = False) -> Self:
-        """:meth:`train` on words that are counted already, in whatever order."""
+        """Learn ``n_merges`` pieces on top of special pieces and characters; words with fewer give fewer.
+
+        Equal counts, in whatever order, give an equal tokenizer, on any machine.
+        """
         pieces = _learn(counts, n_merges, cased)
         return cls({piece: index for index, piece in enumerate(pieces)}, cased=cased)
 
     @classmethod
-    def _counted(cls, text: str) -> Counter[str]:
-        return _counted(text, cased=False)
+    def _counted(cls, text: str, cased: bool = False) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for word, n in Counter(_DROPPED_SPACES.sub("", encodable(text)).split()).items():
+            for basic in basic_words(word, cased):
+                counts[basic] += n
+        return counts
 
     def save(self, folder: str | Path) -> None:
         """Write ``vocab.txt``, a piece a line, and ``tokenizer_config.json`` into a local folder (made if absent)."""
@@ -162,11 +144,7 @@ class WordPieceTokenizer(WordByWordTokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Ids of any text; half of a surrogate pair is a character like any other, of an unknown word."""
-        return list(self._word_ids.of(_DROPPED_SPACES.sub("", text)))
-
-    def encode_clean(self, text: str) -> NDArray[np.int32]:
-        """Ids [N] of a row of a raw corpus: those of ``encode``."""
-        return np.fromiter(self._word_ids.of(_DROPPED_SPACES.sub("", text)), np.int32)
+        return list(self._word_ids.of(_DROPPED_SPACES.sub("", text).split()))
 
     def normalised(self, text: str) -> str:
         """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
@@ -252,22 +230,9 @@ def _has_capitals(vocabulary: Iterable[str]) -> bool:
     return any(piece != piece.lower() for piece in vocabulary if piece not in SPECIALS)
 
 
-def _counted(text: str, cased: bool) -> Counter[str]:
-    """How often each of a raw text's words comes."""
-    counts: Counter[str] = Counter()
-    for word, n in Counter(_DROPPED_SPACES.sub("", text).split()).items():
-        for basic in basic_words(word, cased):
-            counts[basic] += n
-    return counts
-
-
 def _learn(counts: Mapping[str, int], n_merges: int, cased: bool) -> list[str]:
     """The pieces of a vocabulary, in the order of their ids."""
-    if n_merges < 0:
-        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
-    characters = alphabet(counts)
-    if not characters:
-        raise InputError("tokenizer: the corpus holds no words to learn from")
+    characters = alphabet(counts, n_merges)
     inside = [character for character in characters if len(basic_words(f"a{character}a", cased)) == 1]
     singles = [*characters, *(GOES_ON + character for character in inside)]
     known = set(characters)
@@ -286,7 +251,5 @@ def _learn(counts: Mapping[str, int], n_merges: int, cased: bool) -> list[str]:
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     library.train_from_iterator(repeated(words), trainer)
     vocabulary: dict[str, int] = library.get_vocab()
-    learnt = len(vocabulary) - len(SPECIALS) - len(singles)
-    if learnt < n_merges:
-        _log.warning("tokenizer: %d pieces asked for, the corpus has only %d", n_merges, learnt)
+    tell_fewer(len(vocabulary) - len(SPECIALS) - len(singles), n_merges, "pieces")
     return sorted(vocabulary, key=lambda piece: vocabulary[piece])

@@ -163,15 +163,15 @@ def test_an_interrupted_build_is_taken_up_again(raw: Path, tmp_path: Path, monke
     monkeypatch.setattr(corpus_module, "GROUP", 1)
     build_corpus(RawCorpus.at(str(raw)), tmp_path / "whole", CONFIG)
     cleaned: list[str] = []
-    clean_source = corpus_module.clean_source
+    clean_documents = corpus_module.clean_documents
 
     def counting(source: Any, *rest: Any) -> Any:
         cleaned.append(source.name)
         if len(cleaned) == 4:
             raise KeyboardInterrupt
-        return clean_source(source, *rest)
+        return clean_documents(source, *rest)
 
-    monkeypatch.setattr(corpus_module, "clean_source", counting)
+    monkeypatch.setattr(corpus_module, "clean_documents", counting)
     with pytest.raises(KeyboardInterrupt):
         build_corpus(RawCorpus.at(str(raw)), tmp_path / "out", CONFIG)
     assert not (tmp_path / "out" / "report.json").exists()
