@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from prefect import flow
 
@@ -17,7 +17,7 @@ from flows.servers import signals
 from flows.trainings.books import Books, books_to_shards
 from flows.trainings.chain import trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
-from flows.trainings.requests import given_model
+from flows.trainings.requests import given_model, named_by_size
 from flows.trainings.train import policy_for, run_all
 from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
@@ -36,8 +36,7 @@ from tasks.report.abstracts import (
     split_table,
     sweep_table,
 )
-from tasks.report.analysis import Analysis, publish
-from tasks.report.card import amount
+from tasks.report.analysis import Analysis, publish, publish_all
 from tasks.stages.papers import AdaptRequest, collect_papers, encode_abstracts, read_written, write_and_measure
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
@@ -45,7 +44,6 @@ from tasks.stages.training import Training
 from tasks.store.artifact import Artifact
 from tasks.store.counts import PaperIdsCounts, PretrainCounts
 from tasks.store.lineage import ancestor, own_tokenizer
-from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 
@@ -57,7 +55,7 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     """
     signals.listen()
     preset, own = chosen_abstracts(parameters)
-    arms = _arms(own.adapt)
+    arms = [dataclasses.replace(own.adapt, pretrained=pretrained) for pretrained in (True, False)]
     store = Store(parameters.store)
     papers, ids, checkpoint, _ = _inputs(store, parameters, preset, "adapt", arms)
     arms = [_rated(store, checkpoint, parameters, "adapt", arm) for arm in arms]
@@ -72,11 +70,9 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
         generated_page(store, written, read_written(store, written), ids),
     ]
     if parameters.beside:
-        first = {_named(store, checkpoint): (checkpoint, models[0])}
+        first = {named_by_size(store, checkpoint): (checkpoint, models[0])}
         found.append(_beside(store, parameters, preset, own.adapt, first))
-    for analysis in found:
-        publish(analysis, parameters.out)
-    return found
+    return publish_all(found, parameters.out)
 
 
 @flow(name="abstracts-tables", flow_run_name=from_form, persist_result=False)
@@ -104,9 +100,7 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     models = _each_apart(requests, jobs, failed)
     raise_if_all(failed, list(requests))
     trained = {config: models[name] for config, name in names.items() if name in models}
-    found = [sweep_table(store, table, star, trained, ids, checkpoint) for table in tables]
-    for analysis in found:
-        publish(analysis, parameters.out)
+    found = publish_all([sweep_table(store, table, star, trained, ids, checkpoint) for table in tables], parameters.out)
     if BY_SIZE in wanted and books is not None:
         sizes = _sizes(books, parameters, failed)
         requests = {
@@ -157,7 +151,7 @@ def _beside(
         given = parameters.model_copy(update={"checkpoint": ref, "corpus": "", "overrides": _of_papers(parameters)})
         _, ids, start, _ = _inputs(store, given, preset, "adapt", [config])
         (model,) = _adapted(store, ids, [(start, _rated(store, start, parameters, "adapt", config))], 1)
-        trained[_named(store, start)] = start, model
+        trained[named_by_size(store, start)] = start, model
     starts = {name: start for name, (start, _) in trained.items()}
     models = [model for _, model in trained.values()]
     ids = ancestor(store, models[0], "papers-ids")
@@ -168,10 +162,6 @@ def _of_papers(parameters: OnPapers) -> dict[str, Any]:
     """The settings that are not those of a language model, which is given."""
     language = language_overrides(parameters.overrides)
     return {name: value for name, value in parameters.overrides.items() if name not in language or name == "family"}
-
-
-def _named(store: Store, model: Artifact) -> str:
-    return f"{amount(n_parameters(store, model)).replace(',', '')} {model.short[:6]}"
 
 
 def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]:
@@ -226,27 +216,10 @@ def _difference(config: AdaptConfig, star: AdaptConfig) -> str:
     return ", ".join(f"{name} = {value}" for name, value in own.items() if value != getattr(star, name)) or "82M*"
 
 
-def _arms(config: AdaptConfig) -> list[AdaptConfig]:
-    """From the pre-trained model, and the same from random weights."""
-    return [dataclasses.replace(config, pretrained=pretrained) for pretrained in (True, False)]
-
-
-class _Inputs(NamedTuple):
-    """What every training needs."""
-
-    papers: Artifact
-    ids: Artifact
-    """Of the papers."""
-    checkpoint: Artifact
-    """The language model to start from."""
-    books: Books | None
-    """What it was pre-trained on; None: it was given."""
-
-
 def _inputs(
     store: Store, parameters: OnPapers, preset: Preset, section: str, configs: Sequence[AdaptConfig]
-) -> _Inputs:
-    """Papers and language model, given or pre-trained here.
+) -> tuple[Artifact, Artifact, Artifact, Books | None]:
+    """Papers, their ids, the language model to start from, and the books that it was pre-trained on if it was here.
 
     :param section: of the settings, where ``configs`` are from.
     :raises InputError: blocks of more tokens than the model has positions, or than a split holds; before any training.
@@ -256,24 +229,19 @@ def _inputs(
     if not arxiv_url or not (corpus_url or parameters.checkpoint):
         world = store.local(generate_world(store))
         corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
+    checkpoint, books = None, None
+    if not parameters.checkpoint:
+        check_positions(section, configs, preset.model.n_ctx)
+    papers = collect_papers(store, arxiv_url, parameters.categories)
     if parameters.checkpoint:
-        papers = collect_papers(store, arxiv_url, parameters.categories)
         checkpoint = given_model(store, parameters.checkpoint, generates=True)
         check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
-        ids = encode_abstracts(store, papers, own_tokenizer(store, checkpoint))
-        _check_splits(store, ids, section, configs)
-        return _Inputs(papers, ids, checkpoint, None)
-    check_positions(section, configs, preset.model.n_ctx)
-    papers = collect_papers(store, arxiv_url, parameters.categories)
-    pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
-    books = books_to_shards(store, RawCorpus.at(corpus_url), preset, parameters.dask, pinned)
-    ids = encode_abstracts(store, papers, books.tokenizer)
-    _check_splits(store, ids, section, configs)
-    return _Inputs(papers, ids, trained_model(books.pretraining(preset, parameters.nproc)), books)
-
-
-def _check_splits(store: Store, ids: Artifact, section: str, configs: Sequence[AdaptConfig]) -> None:
-    """:raises InputError: a split that does not fill one block."""
+        tokenizer = own_tokenizer(store, checkpoint)
+    else:
+        pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
+        books = books_to_shards(store, RawCorpus.at(corpus_url), preset, parameters.dask, pinned)
+        tokenizer = books.tokenizer
+    ids = encode_abstracts(store, papers, tokenizer)
     size = max(config.block_size for config in configs)
     for split, tokens in PaperIdsCounts.of(store, ids).tokens.items():
         if tokens < size:
@@ -281,3 +249,7 @@ def _check_splits(store: Store, ids: Artifact, section: str, configs: Sequence[A
                 f"{section}.block_size = {size}: the papers' split {split} has {tokens:,} tokens, "
                 "expected a block or more; take smaller blocks or more papers"
             )
+    if books:
+        checkpoint = trained_model(books.pretraining(preset, parameters.nproc))
+    assert checkpoint is not None, "given, or pre-trained on the books"
+    return papers, ids, checkpoint, books

@@ -6,25 +6,24 @@ from prefect import flow
 
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.parameters import DistilParameters
-from flows.forms.references import in_store
+from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import distilled_preset
 from flows.servers import signals
 from flows.trainings.books import books_to_shards
 from flows.trainings.chain import trained_model
-from flows.trainings.grid import Arm, Grid, encoded_tasks, pretrained_arm, seeds_of, settings_of
+from flows.trainings.grid import Arm, encoded_tasks, grid_of, pretrained_arm
 from flows.trainings.leaderboard import score_tasks
-from gptcore.config import Preset, network_config
+from gptcore.config import Preset
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import import_model, is_model_folder
-from tasks.stages.training import Distillation
+from tasks.stages.training import Distillation, network_of
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
-from tasks.store.references import teacher_model
 from tasks.store.store import Store
 
 
@@ -33,9 +32,11 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     """Pre-train a student beside its teacher, then fine-tune both: two rows that stand for the same text."""
     signals.listen()
     store = Store(parameters.store)
-    teacher = _teacher(store, parameters)
-    shape = network_config(store.manifest(teacher)["config"]["model"])
-    preset = distilled_preset(parameters, shape, teacher.short)
+    if is_model_folder(parameters.teacher):
+        teacher = import_model(store, parameters.teacher)
+    else:
+        teacher = store.adopt(teacher_model(store, parameters.teacher))
+    preset = distilled_preset(parameters, network_of(store, teacher), teacher.short)
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = own_tokenizer(store, teacher)
@@ -47,23 +48,8 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     taught_by = pretrained_arm(teacher)
     label = f"student of {teacher.digest[:6]}, {preset.model.shape_in_words}"
     arms = [Arm(label, student, teacher=taught_by), taught_by]
-    grid = Grid(
-        store,
-        datasets_url,
-        chosen,
-        datasets,
-        arms,
-        settings_of(preset, chosen),
-        seeds_of(preset, parameters.seeds),
-    )
+    grid = grid_of(store, preset, datasets_url, chosen, datasets, arms, parameters.seeds)
     return score_tasks(grid, parameters.jobs, left_out=left_out)
-
-
-def _teacher(store: Store, parameters: DistilParameters) -> Artifact:
-    """The model that a form names; of a folder a copy in the store."""
-    if is_model_folder(parameters.teacher):
-        return import_model(store, parameters.teacher)
-    return store.adopt(teacher_model(store, in_store(store, parameters.teacher, ("pretrain",))))
 
 
 def _shards(

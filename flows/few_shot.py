@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,18 @@ from flows.forms.run_names import from_form
 from flows.servers import signals
 from flows.trainings.books import books_to_shards
 from flows.trainings.chain import trained_model
-from flows.trainings.requests import given_model
+from flows.trainings.requests import given_model, named_by_size
 from gptcore.base.filesystems import is_synthetic
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.prompting.assemble import select
 from gptcore.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.text.sources import RawCorpus
-from tasks.report.analysis import Analysis, publish
-from tasks.report.card import amount
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.few_shot import Cells, by_shots, by_size
 from tasks.stages.evaluation import answer_prompts
 from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 
@@ -43,12 +40,14 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     store = Store(parameters.store)
     datasets_url = parameters.datasets or str(_world(store) / "datasets")
     given = {ref: given_model(store, ref, generates=True) for ref in parameters.checkpoints}
-    room = min([_n_ctx(store, model) for model in given.values()] or [least_room(parameters)])
+    room = min(
+        [store.manifest(model)["config"]["model"]["n_ctx"] for model in given.values()] or [least_room(parameters)]
+    )
     tasks = tasks_with_room(parameters.tasks, datasets_url, room)
     shots, max_rows = sorted(set(parameters.shots)), parameters.max_rows or None
     # All rows are read here, once, and before anything is trained; of them those are kept that are asked or shown.
     selections = {task.name: select(read_rows(task, datasets_url), max(shots), max_rows) for task in tasks}
-    models = _labelled(store, given) if given else _sizes(store, parameters)
+    models = {named_by_size(store, model): model for model in given.values()} or _sizes(store, parameters)
     cells: Cells = {}
     for task in tasks:
         unseen: Any = quote(selections[task.name])  # by Prefect, which would look through every row of it
@@ -61,15 +60,7 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     analyses = [by_shots(store, tasks, cells, models, synthetic, no_room)]
     if len(models) > 1:
         analyses.append(by_size(store, tasks, cells, models, synthetic))
-    for analysis in analyses:
-        publish(analysis, parameters.out)
-    return analyses
-
-
-def _labelled(store: Store, given: Mapping[str, Artifact]) -> dict[str, Artifact]:
-    """The models that were asked for, by their sizes."""
-    sizes = (amount(n_parameters(store, model)).replace(",", "") for model in given.values())  # MLflow takes no comma
-    return {f"{size} {model.short[:6]}": model for size, model in zip(sizes, given.values(), strict=True)}
+    return publish_all(analyses, parameters.out)
 
 
 def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
@@ -82,10 +73,6 @@ def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
         books = books_to_shards(store, raw, preset, parameters.dask, pinned)
         models[size.name] = trained_model(books.pretraining(preset, parameters.nproc))
     return models
-
-
-def _n_ctx(store: Store, model: Artifact) -> int:
-    return int(store.manifest(model)["config"]["model"]["n_ctx"])
 
 
 def _world(store: Store) -> Path:

@@ -12,7 +12,7 @@ from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
-from flows.trainings.grid import Grid, arms_of, encoded_tasks, pretrained_arm, scratch_arm, seeds_of, settings_of
+from flows.trainings.grid import Grid, arms_of, encoded_tasks, grid_of, pretrained_arm, scratch_arm
 from flows.trainings.leaderboard import score_tasks
 from gptcore.config import FinetuneConfig
 from gptcore.families import Family, recorded_family
@@ -37,11 +37,9 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     (task,) = chosen_tasks([parameters.task], datasets_url)
     family.require_form(task.name, form_of(task.spec).places)
     source = parameters.from_task
-    arm = (
-        pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))
-        if parameters.pretrained
-        else scratch_arm(checkpoint)
-    )
+    arm = scratch_arm(checkpoint)
+    if parameters.pretrained:
+        arm = pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))
     tokenizer = own_tokenizer(store, checkpoint)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer)}
     started = dataclasses.replace(config, from_task=source or None)
@@ -78,6 +76,6 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
     datasets, left_out = encoded_tasks(store, datasets_url, chosen, family, own_tokenizer(store, checkpoint))
-    arms, seeds = arms_of(store, preset, checkpoint, parameters.from_task), seeds_of(preset, parameters.seeds)
-    grid = Grid(store, datasets_url, chosen, datasets, arms, settings_of(preset, chosen), seeds)
+    arms = arms_of(store, preset, checkpoint, parameters.from_task)
+    grid = grid_of(store, preset, datasets_url, chosen, datasets, arms, parameters.seeds)
     return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)

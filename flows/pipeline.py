@@ -9,7 +9,7 @@ from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.trainings.chain import run_chain
-from flows.trainings.grid import Grid, arms_of, seeds_of, settings_of
+from flows.trainings.grid import arms_of
 from flows.trainings.leaderboard import score_tasks
 from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
@@ -41,9 +41,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         drawn = "" if of_all else f", {scores['pairs']:,} pairs drawn by a seed"
         sections = {f"BLiMP, without fine-tuning{drawn}": _blimp_table(scores), **sections}
     arms = arms_of(chain.store, chain.preset, chain.checkpoint, parameters.from_task)
-    settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
-    grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
-    return score_tasks(grid, parameters.jobs, sections, chain.left_out, parameters.rates)
+    return score_tasks(chain.grid(arms, parameters.seeds), parameters.jobs, sections, chain.left_out, parameters.rates)
 
 
 def _blimp_table(scores: Scores) -> str:

@@ -9,30 +9,26 @@ from typing import Any
 
 from flows.forms.parameters import AnalysisParameters
 from flows.trainings.chain import Chain
-from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_of
+from flows.trainings.grid import Arm, pretrained_arm
 from flows.trainings.leaderboard import score_tasks
 from gptcore.base.errors import InputError
 from gptcore.base.settings import replace_settings
-from gptcore.config import NetworkConfig, Preset, PretrainConfig, network_config
+from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import pretraining_flops, share_seen
 from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published import PublishedModel
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from tasks.report.analysis import Analysis, publish
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard, Row
+from tasks.stages.training import network_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import PretrainCounts
 
 
 def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> Leaderboard:
     """The arms' rows in their order, then the baselines' and the published ones, cut to ``tasks``."""
-    wanted = [task for task in chain.tasks if task.name in tasks]
-    datasets = {task: chain.datasets[task] for task in tasks}
-    settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
-    grid = Grid(chain.store, chain.datasets_url, wanted, datasets, arms, settings, seeds)
-    return score_tasks(grid, parameters.jobs).only(tasks)
+    return score_tasks(chain.grid(arms, parameters.seeds, tasks), parameters.jobs).only(tasks)
 
 
 def named(chain: Chain, title: str) -> str:
@@ -55,12 +51,6 @@ def about(chain: Chain) -> list[str]:
         f"held-out perplexity {result.validation_perplexity:.1f}",
         *start_note(chain.store.manifest(chain.checkpoint)),
     ]
-
-
-def publish_all(found: list[Analysis], parameters: AnalysisParameters) -> list[Analysis]:
-    for analysis in found:
-        publish(analysis, parameters.out)
-    return found
 
 
 def percent(value: float) -> str:
@@ -96,7 +86,7 @@ class Trained:
     @property
     def network(self) -> NetworkConfig:
         """The settings of its network."""
-        return network_config(self.chain.store.manifest(self.checkpoint)["config"]["model"])
+        return network_of(self.chain.store, self.checkpoint)
 
     @property
     def weights(self) -> int:

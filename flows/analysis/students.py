@@ -10,13 +10,12 @@ from prefect import flow
 from flows.analysis.common import (
     chosen_tasks,
     percent,
-    publish_all,
     scores_of,
     short,
     synthetic_notes,
 )
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
-from flows.forms.references import in_store
+from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
 from flows.forms.students import (
     Compared,
@@ -31,21 +30,20 @@ from flows.forms.students import (
 )
 from flows.trainings.chain import Chain, chain_of, run_chain
 from flows.trainings.failures import Failures
-from flows.trainings.grid import Arm, Grid, pretrained_arm, seeds_of, settings_of
+from flows.trainings.grid import Arm, Grid, pretrained_arm
 from flows.trainings.leaderboard import score_tasks, with_sources
 from gptcore.base.errors import InputError
-from gptcore.config import EncoderConfig, NetworkConfig, network_config
+from gptcore.config import EncoderConfig
 from gptcore.families import FAMILIES
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.published import DISTILLED, WITHOUT, PublishedModel
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import measure_speed
-from tasks.stages.training import Distillation
+from tasks.stages.training import Distillation, network_of
 from tasks.store.counts import PretrainCounts
-from tasks.store.references import teacher_model
 from tasks.store.store import Store
 
 _TASKS = tuple(REGISTRY)
@@ -65,10 +63,10 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
     chain = _taught(parameters, wanted)
     compared = _plans(chain, parameters, students_of)
     grid, rows = _scored(chain, parameters, compared)
-    shape = _shape(chain)
+    shape = network_of(chain.store, chain.checkpoint)
     title = f"{FAMILIES[shape.family].title}, {shape.layers} layers: the teacher"
     labels = [title, *(plan.student.label for plan in compared)]
-    return publish_all([_costs(chain, grid, rows, labels)], parameters)
+    return publish_all([_costs(chain, grid, rows, labels)], parameters.out)
 
 
 @flow(name="analysis-distillation", flow_run_name=from_form, persist_result=False)
@@ -79,7 +77,7 @@ def distillation(parameters: DistillationParameters) -> list[Analysis]:
     chain = _taught(parameters, wanted)
     compared = _plans(chain, parameters, ablations_of)
     grid, rows = _scored(chain, parameters, compared)
-    return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters)
+    return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters.out)
 
 
 def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
@@ -87,27 +85,21 @@ def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
     if not parameters.teacher:
         return run_chain(teachers_form(parameters), tasks)
     store = Store(parameters.store)
-    teacher = store.adopt(teacher_model(store, in_store(store, parameters.teacher, ("pretrain",))))
-    family = network_config(store.manifest(teacher)["config"]["model"]).family
-    return chain_of(teachers_form(parameters, family), teacher, tasks)
-
-
-def _shape(chain: Chain) -> NetworkConfig:
-    return network_config(chain.store.manifest(chain.checkpoint)["config"]["model"])
+    teacher = store.adopt(teacher_model(store, parameters.teacher))
+    return chain_of(teachers_form(parameters, network_of(store, teacher).family), teacher, tasks)
 
 
 def _plans(chain: Chain, parameters: AnalysisParameters, compared: Compared) -> list[Plan]:
-    return plans(parameters, _shape(chain), f"--teacher {chain.checkpoint.short}", compared)
+    shape = network_of(chain.store, chain.checkpoint)
+    return plans(parameters, shape, f"--teacher {chain.checkpoint.short}", compared)
 
 
 def _scored(chain: Chain, parameters: AnalysisParameters, compared: Sequence[Plan]) -> tuple[Grid, list[Row]]:
     """The grid of the teacher and what is compared with it, and its rows, the teacher's first."""
     teacher = pretrained_arm(chain.checkpoint)
     arms = [teacher, *(_arm(chain, plan, teacher) for plan in compared)]
-    settings, seeds = settings_of(chain.preset, chain.tasks), seeds_of(chain.preset, parameters.seeds)
     left_out: Failures = {}
-    grid = Grid(chain.store, chain.datasets_url, chain.tasks, chain.datasets, arms, settings, seeds)
-    grid = with_sources(grid, left_out)
+    grid = with_sources(chain.grid(arms, parameters.seeds), left_out)
     board = score_tasks(grid, parameters.jobs, left_out=left_out).only(list(chain.datasets))
     return grid, list(board.rows[: len(arms)])
 
@@ -160,7 +152,7 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
             metrics |= {f"{_plain(label)}/{kind}/{name}": cost[name] for name in ("milliseconds", "rows_per_second")}
         metrics[f"{_plain(label)}/average"] = average
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
-    if isinstance(_shape(chain), EncoderConfig):
+    if isinstance(network_of(chain.store, chain.checkpoint), EncoderConfig):
         body += [_published(row, tasks) for row in DISTILLED]
     costs = ("weights", "MB", "ms a row", "rows/s", "memory, MB")
     header = ("model", "as", "perplexity", *costs, "average", "of the teacher", *tasks)
@@ -205,13 +197,10 @@ def _perplexity(chain: Chain, arm: Arm) -> str:
     return f"{PretrainCounts.of(chain.store, arm.checkpoint).validation_perplexity:.1f}"
 
 
-def _layers(chain: Chain, arm: Arm) -> int:
-    return network_config(chain.store.manifest(arm.checkpoint)["config"]["model"]).layers
-
-
 def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence[Student]) -> Analysis:
     tasks = list(chain.datasets)
     printed = {row.method: row for row in WITHOUT}
+    of_teacher, of_student, *_ = (network_of(chain.store, arm.checkpoint).layers for arm in grid.arms)
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     whole = 0.0
@@ -229,7 +218,7 @@ def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence
     notes = [
         *synthetic_notes(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once; "
-        f"students of {_layers(chain, grid.arms[1])} of the teacher's {_layers(chain, grid.arms[0])} layers",
+        f"students of {of_student} of the teacher's {of_teacher} layers",
         _PERPLEXITY,
         "published: DistilBERT, Table 4 (GLUE, dev)",
     ]

@@ -89,16 +89,15 @@ def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
 
             settings["choices"] = list(found := analyses())
             parser.formatter_class = argparse.RawDescriptionHelpFormatter
-            parser.epilog = "\n".join(_explained(name, analysis.text) for name, analysis in found.items())
+            parser.epilog = "\n".join(
+                fill(analysis.text, 100, initial_indent=f"{name:14}", subsequent_indent=" " * 14) or name
+                for name, analysis in found.items()
+            )
         if (kind := settings.get("type")) in _TYPES:
             settings["type"] = _TYPES[kind]
         parser.add_argument(settings.pop("name"), **settings)
     if command.below:
         add_commands(parser.add_subparsers(metavar="|".join(each.name for each in command.below)), command.below)
-
-
-def _explained(name: str, text: str) -> str:
-    return fill(text, 100, initial_indent=f"{name:14}", subsequent_indent=" " * 14) if text else name
 
 
 def _arguments(command: Command) -> Iterator[Mapping[str, Any]]:

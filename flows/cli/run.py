@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc as garbage
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,15 @@ def run_flow(flow: str, form: str, prints: str, options: argparse.Namespace) -> 
     module, _, name = flow.rpartition(".")
     found = getattr(import_module(module), name)
     if prints == "board":
-        run_and_print(found, filled, options)
+        from flows.trainings.failures import SomeFailed, SomeInputsBad
+        from tasks.report.suites import kept_leaderboard
+
+        try:
+            board, page = run_board(found, filled, options)
+        except (SomeFailed, SomeInputsBad) as error:  # after the board of the others is printed
+            show_board(error.board, kept_leaderboard()[1])
+            raise
+        show_board(board, page)
     elif prints == "tables":
         print_tables(run(found, filled, options))
     else:
@@ -60,29 +67,18 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{flag_of(model, str(first['loc'][0]))}: found {first['input']!r}; {first['msg']}") from None
-    with naming_file(options):
+    try:
         filled.check()
+    except InputError as error:
+        file, text = getattr(options, "config", None), str(error)
+        if not file or not text.startswith("overrides"):
+            raise
+        raise InputError(f"--config {file}{text.removeprefix('overrides')}") from None  # which filled that field
     worker_policy()  # now, not when a training is due
     require_servers()
     begin_server()
     garbage.disable()
     return filled
-
-
-@contextmanager
-def naming_file(options: argparse.Namespace) -> Iterator[None]:
-    """Errors of the form's field ``overrides`` name the file of ``--config``, which filled it.
-
-    :raises InputError: the same error, of the file.
-    """
-    file = getattr(options, "config", None)
-    try:
-        yield
-    except InputError as error:
-        text = str(error)
-        if not file or not text.startswith("overrides"):
-            raise
-        raise InputError(f"--config {file}{text.removeprefix('overrides')}") from None
 
 
 def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
@@ -115,22 +111,6 @@ def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Lea
 
     board: Leaderboard = run(flow, filled, options)
     return board, kept_leaderboard()[1]
-
-
-def run_and_print(flow: Any, filled: Form, options: argparse.Namespace) -> None:
-    """Run a flow that fills the leaderboard, and print the board, also where some tasks failed.
-
-    :raises SomeFailed: after the board of the others is printed.
-    """
-    from flows.trainings.failures import SomeFailed, SomeInputsBad
-    from tasks.report.suites import kept_leaderboard
-
-    try:
-        board, page = run_board(flow, filled, options)
-    except (SomeFailed, SomeInputsBad) as error:
-        show_board(error.board, kept_leaderboard()[1])
-        raise
-    show_board(board, page)
 
 
 def show_board(board: Leaderboard, page: str, published: bool = False) -> None:

@@ -30,6 +30,14 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     return references.pretrained_model(store, in_store(store, ref, ("pretrain",)), generates)
 
 
+def teacher_model(store: Store, ref: str) -> Artifact:
+    """See :func:`tasks.store.references.teacher_model`; ``ref`` may be `models:/NAME@ALIAS` too.
+
+    :raises InputError: where none fits, or several do.
+    """
+    return references.teacher_model(store, in_store(store, ref, ("pretrain",)))
+
+
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     """See :func:`tasks.store.references.fine_tuned_model`; ``ref`` may be `models:/NAME@ALIAS` too.
 

@@ -21,7 +21,7 @@ from flows.forms.checks import (
     datasets_folder,
     known_tokenizer,
 )
-from flows.forms.references import in_store
+from flows.forms.references import teacher_model
 from flows.forms.settings import chosen_preset, distilled_preset, refuse_setting
 from gptcore.base.errors import InputError
 from gptcore.config import (
@@ -36,7 +36,6 @@ from gptcore.config import (
 from gptcore.config.distillation import DistilConfig, student_of
 from gptcore.families import DEFAULT, FAMILIES
 from tasks.store import references
-from tasks.store.references import teacher_model
 from tasks.store.store import Store
 
 TAUGHT = ("taught", "layer_epochs", "augmentation")
@@ -184,7 +183,7 @@ def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -
     :param start: the model whose weights it goes on from; by default (empty) it begins with random ones.
     :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
     """
-    found = teacher_model(store, in_store(store, teacher, ("pretrain",))) if teacher else None
+    found = teacher_model(store, teacher) if teacher else None
     references.check_teacher(store, found, preset.model, preset.distil, start)
 
 
@@ -200,7 +199,7 @@ def check_distil(store: Store, form: Any) -> None:
             raise InputError(f"--teacher {form.teacher}: a folder, whose text nobody knows; expected --corpus")
         check_corpus(form.corpus)
     else:
-        found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
+        found = teacher_model(store, form.teacher)
         if form.corpus:
             raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
         preset = distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
@@ -240,7 +239,7 @@ def _check_students(store: Store, form: Any, compared: Compared) -> None:
         known_tokenizer(store, form.tokenizer)
         check_sources(preset, form.tasks, form.datasets)
         return
-    found = teacher_model(store, in_store(store, form.teacher, ("pretrain",)))
+    found = teacher_model(store, form.teacher)
     for name in ("corpus", "tokenizer", "start"):
         if getattr(form, name):
             option = ADDRESS_OPTIONS[name]

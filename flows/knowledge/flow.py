@@ -13,7 +13,7 @@ from flows.servers import signals
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph
 from gptcore.knowledge.transe import GRAPHS, PUBLISHED, by_relation, chosen_entities, entity_vectors, nearest
 from gptcore.training.vectors import RANKS_FILE
-from tasks.report.analysis import Analysis, publish
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.card import cost
 from tasks.store.artifact import Artifact
 from tasks.store.counts import GraphCounts, TrainingCounts
@@ -37,9 +37,7 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     if ranks.is_file():  # there are test facts, and the vectors are not of an earlier version
         found.append(_relations(store, graph, vectors, facts, load_file(str(ranks))["test"]))
     found.append(_neighbours(store, graph, vectors, facts, entities))
-    for analysis in found:
-        publish(analysis, parameters.out)
-    return found
+    return publish_all(found, parameters.out)
 
 
 def _prediction(store: Store, graph: Artifact, vectors: Artifact) -> Analysis:

@@ -22,7 +22,7 @@ from gptcore.base.settings import recorded
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
-from tasks.report.analysis import Analysis, publish
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Choice, Route, Routes
 from tasks.report.score import commit_of, score_of
 from tasks.report.suites import Suite, open_suite, record_row, row_of
@@ -48,10 +48,7 @@ def reason(parameters: ReasonParameters) -> list[Analysis]:
     trained = [train_kagnet(store, grounded, vectors, model, config) for config in configs]
     answered = _Answered(store, parameters, graph, grounded, model, trained)
     _record(answered)
-    found = [_scores(answered), *_why(answered)]
-    for analysis in found:
-        publish(analysis, parameters.out)
-    return found
+    return publish_all([_scores(answered), *_why(answered)], parameters.out)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,10 @@ def listen() -> None:
     run to another process, which it does with one that it has not heard of for too long.
     """
     if _handler is not None:
-        _note_flow_run()
+        from prefect.runtime import flow_run
+
+        if _server is not None:
+            note(_server, str(flow_run.id))  # this process' own
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _handler)
         return
@@ -175,14 +178,6 @@ def on_server(name: str) -> None:
     with dead_owners(name) as dead:
         for flow_run in {line for lines in dead.values() for line in lines}:
             _crash(UUID(flow_run))
-
-
-def _note_flow_run() -> None:
-    """Remember the flow run that runs here as this process' own."""
-    from prefect.runtime import flow_run
-
-    if _server is not None:
-        note(_server, str(flow_run.id))
 
 
 def _crash(flow_run: UUID) -> None:

@@ -15,8 +15,9 @@ from flows.forms.parameters import SweepParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
 from flows.servers import signals
-from flows.sweep.rung import Text, TrialInputs, failed, run_rung
+from flows.sweep.rung import Text, TrialInputs, run_rung
 from flows.trainings.books import books_and_datasets, books_to_shards
+from flows.trainings.failures import first_line
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint
@@ -160,7 +161,7 @@ def _tried(
         }
         found = run_rung(inputs, rung, trials, {number: run.run_id for number, run in runs.items()})
         outcomes = [
-            outcome if isinstance(outcome, Outcome) else failed(trial, rung.number, outcome)
+            outcome if isinstance(outcome, Outcome) else Outcome(trial, rung.number, None, first_line(outcome))
             for trial, outcome in found.items()
         ]
         for outcome in outcomes:  # before their runs end: what has ended is complete

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.trainings.books import Books
-from flows.trainings.failures import first_line
 from flows.trainings.train import train_all
 from gptcore.config import TokenizerConfig
 from gptcore.evaluation.bits import bits_per_byte
@@ -179,8 +178,3 @@ def _bits(inputs: TrialInputs, trial: Trial, trained: PretrainCounts) -> float:
     encoded = ShardsCounts.of(inputs.store, books.shards)
     tokens, scored = encoded.splits["validation"].n_tokens, trained.validation_tokens
     return bits_per_byte(trained.figures[LOSS], scored, tokens, encoded.n_vocab, inputs.held_out_bytes)
-
-
-def failed(trial: int, rung: int, error: Exception) -> Outcome:
-    """The outcome of a trial that an exception ended."""
-    return Outcome(trial, rung, None, first_line(error))

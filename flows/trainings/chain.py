@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from flows.trainings.books import books_and_datasets, books_to_shards
 from flows.trainings.failures import Failures, each_apart
+from flows.trainings.grid import Arm, Grid, grid_of
 from flows.trainings.requests import given_model, pretraining, taught_by
 from flows.trainings.train import run_one
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
@@ -64,6 +65,15 @@ class Chain:
     def stages(self) -> list[Artifact]:
         """Every artifact, in the order in which they were made."""
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
+
+    def grid(self, arms: Sequence[Arm], seeds: int, tasks: Collection[str] = ()) -> Grid:
+        """Its tasks in some arms.
+
+        :param seeds: as a form has it.
+        :param tasks: only these; empty: all.
+        """
+        datasets = {name: rows for name, rows in self.datasets.items() if not tasks or name in tasks}
+        return grid_of(self.store, self.preset, self.datasets_url, self.tasks, datasets, arms, seeds)
 
     def pretrain(
         self,

@@ -180,6 +180,22 @@ def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
     return {name: preset.finetune_for(name) for name in REGISTRY} | own
 
 
+def grid_of(
+    store: Store,
+    preset: Preset,
+    datasets_url: str,
+    tasks: Sequence[Task],
+    datasets: Mapping[str, Artifact],
+    arms: Sequence[Arm],
+    seeds: int,
+) -> Grid:
+    """Tasks in some arms, by a preset's settings.
+
+    :param seeds: as a form has it; 0: as the preset says, else each task's own number.
+    """
+    return Grid(store, datasets_url, tasks, datasets, arms, settings_of(preset, tasks), seeds or preset.seeds or 0)
+
+
 def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | None = None) -> Arm:
     """The paper's method.
 
@@ -202,8 +218,3 @@ def arms_of(store: Store, preset: Preset, checkpoint: Artifact, source: str = ""
     """
     arms = [pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))]
     return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
-
-
-def seeds_of(preset: Preset, wanted: int) -> int:
-    """Runs of each task: as many as were asked for, else the preset's; 0: each task's own number."""
-    return wanted or preset.seeds or 0

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from flows.forms.parameters import OnBooks, PretrainParameters
-from flows.forms.references import in_store, pretrained_model
+from flows.forms.references import pretrained_model, teacher_model
 from flows.forms.students import check_teacher
 from flows.knowledge.graph import mentioned
 from gptcore.config import Preset
 from gptcore.families import FAMILIES
+from tasks.report.card import amount
 from tasks.stages.finetune import FinetuneRequest
 from tasks.stages.papers import AdaptRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.stages.training import Distillation, Training
 from tasks.store.artifact import Artifact
-from tasks.store.references import teacher_model
+from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 REQUESTS: dict[str, type[Training[object]]] = {
@@ -32,6 +33,11 @@ def given_model(store: Store, ref: str, generates: bool = False) -> Artifact:
     return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates)
 
 
+def named_by_size(store: Store, model: Artifact) -> str:
+    """What tables call a model beside others: its weights, without the commas that MLflow refuses, and its digest."""
+    return f"{amount(n_parameters(store, model)).replace(',', '')} {model.short[:6]}"
+
+
 def taught_by(store: Store, ref: str, preset: Preset) -> Distillation | None:
     """What a network learns from the teacher that a form names; None where ``ref`` is empty.
 
@@ -40,7 +46,7 @@ def taught_by(store: Store, ref: str, preset: Preset) -> Distillation | None:
     check_teacher(store, ref, preset)
     if not ref:
         return None
-    return Distillation(teacher_model(store, in_store(store, ref, ("pretrain",))), preset.distil)
+    return Distillation(teacher_model(store, ref), preset.distil)
 
 
 def pretraining(

@@ -106,6 +106,13 @@ def publish(analysis: Analysis, out: str = "") -> None:
         publish_table(records, f"analysis-{analysis.name}-table", analysis.title)
 
 
+def publish_all(analyses: list[Analysis], out: str = "") -> list[Analysis]:
+    """The analyses, once each is left where :func:`publish` says."""
+    for analysis in analyses:
+        publish(analysis, out)
+    return analyses
+
+
 def _write(analysis: Analysis, folder: Path) -> list[Path]:
     """The files of an analysis; the figure, where there is one, is the last."""
     page, rows = folder / f"{analysis.name}.md", folder / f"{analysis.name}.csv"
