@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 from flows.forms.checks import any_model, check_address
 from flows.forms.references import WORDS, fine_tuned_model, in_store
 from gptcore.abstracts.config import SamplingConfig
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
@@ -215,7 +215,10 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     where, words = (Path(model), Tokenizer.load(tokenizer)) if tokenizer else _files(any_model(store, model))
     if (task := _task_of(where)) is not None:
         try:
-            _export_classifier(where, words, layout, folder)
+            require(layout != "release", "the release's arrays are those of a pre-trained model, without a classifier")
+            classifier, settings = Classifier.load(where)
+            spec = recorded_task(settings)
+            export_classifier(classifier, form_of(spec).class_names(spec), words, folder)
         except InputError as error:
             raise InputError(
                 f"--model {model}: a model for {task}; {error}: expected a language model, or --format onnx"
@@ -233,15 +236,6 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     else:
         raise InputError(f"--model {model}: a model of the kind {family.title}, expected a decoder as released")
     return sorted(str(path) for path in folder.iterdir())
-
-
-def _export_classifier(where: Path, words: Tokenizer, layout: str, folder: Path) -> None:
-    """A fine-tuned model's folder in another layout."""
-    if layout == "release":
-        raise InputError("the release's arrays are those of a pre-trained model, without a classifier")
-    found, settings = Classifier.load(where)
-    spec = recorded_task(settings)
-    export_classifier(found, form_of(spec).class_names(spec), words, folder)
 
 
 def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:

@@ -258,12 +258,13 @@ def columns_of_tasks(tasks: Sequence[str], published: Sequence[PublishedModel]) 
 def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
     """What a reader must know of pre-trainings side by side."""
     chain = models[0].chain
+    machines = dict.fromkeys(f"{model.counts.threads} thread(s), on {model.counts.device}" for model in models)
     notes = [
         *synthetic_notes(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once",
         "operations: floating-point, 6 a weight of a matrix product and token, with those of attention, and of a "
         "generator where one is trained; only the states of hidden words reach the vocabulary",
-        f"seconds: of pre-training; {_machines(models)}",
+        f"seconds: of pre-training; {'; '.join(machines)}",
     ]
     for model, row in zip(models, rows, strict=True):
         if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
@@ -276,9 +277,3 @@ def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
         whose = f" ({', '.join(labels)})" if len(entropies) > 1 else ""
         notes.append(f"a loss of {nats} a hidden word is that of knowing how frequent words are, and no more{whose}")
     return notes
-
-
-def _machines(models: Sequence[Trained]) -> str:
-    """Threads and devices of the runs, each kind once."""
-    kinds = (f"{model.counts.threads} thread(s), on {model.counts.device}" for model in models)
-    return "; ".join(dict.fromkeys(kinds))

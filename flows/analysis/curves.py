@@ -53,7 +53,10 @@ def _heuristics(
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for label, model in models.items():
-        trace = _trace(chain, parameters, model, wanted)
+        trace = {
+            updates: score_zero_shot(chain.store, model, chain.datasets_url, wanted, parameters.max_rows or None, step)
+            for updates, step in _kept_steps(chain, model).items()
+        }
         for color, task in enumerate(wanted):
             points = [(step, _relative(task, scores)) for step, scores in trace.items()]
             curves.append(Curve(f"{task} {label}", points, color, dashed=label == "LSTM"))
@@ -181,15 +184,6 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     ]
     identity = {"arms": [row.suite for row in rows], "tasks": wanted, "seeds": rows[0].seeds}
     return publish_all([Analysis("learning", title, header, body, identity, metrics, notes, figure)], parameters.out)
-
-
-def _trace(chain: Chain, parameters: AnalysisParameters, model: Artifact, tasks: list[str]) -> dict[int, Scores]:
-    """Update -> zero-shot scores, over every model that a pre-training run kept."""
-    rows = parameters.max_rows or None
-    return {
-        updates: score_zero_shot(chain.store, model, chain.datasets_url, tasks, rows, step)
-        for updates, step in _kept_steps(chain, model).items()
-    }
 
 
 def _kept_steps(chain: Chain, model: Artifact) -> dict[int, int | None]:

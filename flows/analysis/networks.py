@@ -51,7 +51,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
     require_own_families(parameters, "tokenizer", "start")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     presets = {name: chosen_preset(of_family(parameters, name)) for name in COMPARED}
-    n_tokens = min(map(_tokens, presets.values()))
+    n_tokens = min(_steps(preset) * tokens_of_update(preset) for preset in presets.values())
     budget = 0.0
     models: list[Trained] = []
     rows: list[Row] = []
@@ -89,7 +89,7 @@ def sharing(parameters: AnalysisParameters) -> list[Analysis]:
     own = _encoder(preset)
     if own.n_embd_words == own.n_embd:
         raise InputError(f"model.n_embd_words = {own.n_embd}: expected a width below that of the states, {own.n_embd}")
-    steps = parameters.overrides.get("pretrain", {}).get("steps") or _share_of_updates(preset, _HALF)
+    steps = parameters.overrides.get("pretrain", {}).get("steps") or max(1, round(_HALF * _steps(preset)))
     chain = run_chain(of_family(parameters, "albert", {"steps": steps}), wanted)
     wide, narrow = None, own.n_embd_words or max(1, own.n_embd // 2)
     models = []
@@ -157,16 +157,11 @@ def _encoder(preset: Preset) -> EncoderConfig:
     return preset.model
 
 
-def _tokens(preset: Preset) -> float:
-    """Tokens that a pre-training sees, padding counted.
+def _steps(preset: Preset) -> int:
+    """Updates of a pre-training.
 
     :raises InputError: the preset says epochs, of a corpus that nobody has seen yet.
     """
     if preset.pretrain.steps is None:
         raise InputError("pretrain.steps: found none; expected a number of updates, so that families can be compared")
-    return preset.pretrain.steps * tokens_of_update(preset)
-
-
-def _share_of_updates(preset: Preset, share: float) -> int:
-    _tokens(preset)
-    return max(1, round(share * (preset.pretrain.steps or 0)))
+    return preset.pretrain.steps

@@ -99,7 +99,9 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     metrics: dict[str, float] = {}
     for color, task in enumerate(wanted):
         dev = [_dev_score(chain, task, arm, row) for arm, row in zip(arms, rows, strict=True)]
-        train = [100 * _train_score(chain, task, arm) for arm in arms]
+        models = [_tuned(chain, task, arm, seed=0) for arm in arms]
+        rows_of_task = chain.datasets[task]
+        train = [100 * score_model(chain.store, model, rows_of_task, "train", _TRAIN_ROWS)["score"] for model in models]
         curves += [
             Curve(f"{task} dev", list(enumerate(dev)), color),
             Curve(f"{task} train", list(enumerate(train)), color, dashed=True),
@@ -181,10 +183,3 @@ def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:
     """An arm's fine-tuned model, which is in the store."""
     config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=seed)
     return FinetuneRequest(chain.store, task, chain.datasets[task], arm.checkpoint, config, arm.label).artifact
-
-
-def _train_score(chain: Chain, task: str, arm: Arm) -> float:
-    """Accuracy of an arm's model of seed 0 on training rows."""
-    model = _tuned(chain, task, arm, seed=0)
-    scores = score_model(chain.store, model, chain.datasets[task], "train", _TRAIN_ROWS)
-    return float(scores["score"])

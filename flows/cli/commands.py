@@ -1,4 +1,4 @@
-"""What each command does with its options, where that is not to fill a form and run its flow alone.
+"""What each command does with its options, where that is more than to run a flow or to call a function with them.
 
 Everything heavy is imported where it is used, and after what can be checked without it, so that neither `gptmill
 --help` nor a typing error takes a second.
@@ -275,24 +275,6 @@ def gc(options: argparse.Namespace) -> None:
     gc(Store(options.store), options.yes, options.older_than, options.all_unreferenced)
 
 
-def datasets(options: argparse.Namespace) -> None:
-    from flows.cli.datasets import list_datasets
-
-    list_datasets(options.datasets)
-
-
-def check_task(options: argparse.Namespace) -> None:
-    from flows.cli.datasets import check_task
-
-    check_task(task_name(options.file), options.datasets)
-
-
-def get_datasets(options: argparse.Namespace) -> None:
-    from flows.cli.datasets import get_datasets
-
-    get_datasets(options.names, options.to, options.mirror)
-
-
 def encode(options: argparse.Namespace) -> None:
     import json
 
@@ -365,15 +347,3 @@ def deploy(options: argparse.Namespace) -> None:
             f"the Prefect server went away meanwhile ({str(error) or type(error).__name__}); "
             "what is done stays: deploy again"
         ) from error
-
-
-def down(options: argparse.Namespace) -> None:
-    from flows.servers.stack.control import down
-
-    down(options.wipe)
-
-
-def status(_: argparse.Namespace) -> None:
-    from flows.servers.stack.control import status
-
-    status()

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
+from flows.forms.readers import task_name
 from gptcore.base.errors import InputError, without_password
 from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
@@ -225,6 +226,7 @@ def check_task(url: str, datasets_url: str) -> None:
     :raises InputError: no such task, the file is no task's, or a row is broken; names file and field, or line and
         column.
     """
+    url = task_name(url)
     if is_task_file(url):
         task = read_own_task(url, datasets_url)
     elif datasets_url:

@@ -158,7 +158,11 @@ class Display(logging.Handler):
                 self._made(news, record.created)
             elif isinstance(news, Underway):
                 self._enter(news.stage, record.created)
-                self._underway(news)
+                if self._console.is_terminal:
+                    description = f"  {news.item}" if news.item else f"{news.stage:<11}"
+                    self._bar((news.stage, news.item), description, news.share, news.words)
+                else:
+                    self._line(news)
             elif record.levelno >= logging.WARNING:
                 self._warning(record)
         except Exception:  # logging's own rule: a broken handler ends no work
@@ -208,13 +212,6 @@ class Display(logging.Handler):
             self.begin()
 
     # --- progress
-
-    def _underway(self, news: Underway) -> None:
-        if self._console.is_terminal:
-            description = f"  {news.item}" if news.item else f"{news.stage:<11}"
-            self._bar((news.stage, news.item), description, news.share, news.words)
-        else:
-            self._line(news)
 
     def _bar(self, key: tuple[str, str], description: str, share: float | None, words: str) -> None:
         """Draw the bar of ``key`` anew; without a share it only moves."""

@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import Any
 
 from flows.cli import commands
-from flows.cli.run import run_flow
+from flows.cli.run import call, run_flow
 from flows.servers.environment import LIGHT_STORE, PORTS
 
 _TYPES = {"int": int, "float": float}
@@ -33,6 +33,7 @@ class Command:
     forms: tuple[str, ...] = ()
     flow: str = ""
     prints: str = ""
+    calls: str = ""
     run: str = ""
     arguments: tuple[Mapping[str, Any], ...] = ()
     description: str = ""
@@ -44,6 +45,8 @@ class Command:
         """What is done with the parsed options."""
         if self.flow:
             return partial(run_flow, self.flow, self.forms[0], self.prints)
+        if self.calls:
+            return partial(call, self.calls)
         found: Callable[[argparse.Namespace], None] = getattr(commands, self.run or self.name.replace("-", "_"))
         return found
 

@@ -44,6 +44,16 @@ def run_flow(flow: str, form: str, prints: str, options: argparse.Namespace) -> 
         print(run(found, filled, options).url)
 
 
+def call(function: str, options: argparse.Namespace) -> None:
+    """Call a function with some of the options.
+
+    :param function: its module and name, imported now, and the options' names: ``module.name(option, option)``.
+    """
+    path, _, names = function.removesuffix(")").partition("(")
+    module, _, name = path.rpartition(".")
+    getattr(import_module(module), name)(*(getattr(options, each) for each in names.split(", ") if each))
+
+
 def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | None = None) -> Form:
     """The flow's form, filled from its fields' options; what it names is looked up, the servers are tried.
 

@@ -113,7 +113,17 @@ def document() -> dict[str, Any]:
         "name": "gptmill",
         # The flows are found in the installed package; relative paths in a form are meant from here.
         "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}],
-        "deployments": [_entry(offer) for offer in OFFERS],
+        "deployments": [
+            {
+                "name": offer.name,
+                "version": __version__,
+                "description": offer.description,
+                "tags": offer.tags,
+                "entrypoint": offer.entrypoint,
+                "work_pool": {"name": offer.pool},
+            }
+            for offer in OFFERS
+        ],
     }
 
 
@@ -122,17 +132,6 @@ def text() -> str:
     pools = "\n".join(f"#   prefect work-pool create {name} --type process" for name in POOLS)
     body: str = yaml.safe_dump(document(), sort_keys=False, width=110)
     return _HEAD.format(pools=pools) + body
-
-
-def _entry(offer: Offer) -> dict[str, Any]:
-    return {
-        "name": offer.name,
-        "version": __version__,
-        "description": offer.description,
-        "tags": offer.tags,
-        "entrypoint": offer.entrypoint,
-        "work_pool": {"name": offer.pool},
-    }
 
 
 if __name__ == "__main__":

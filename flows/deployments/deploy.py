@@ -15,7 +15,7 @@ from uuid import UUID
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
-from prefect.client.schemas.objects import DeploymentSchedule, WorkPool
+from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.events import AutomationCore
@@ -185,7 +185,7 @@ def _schedules(
         if found is None:
             client.create_deployment_schedules(pipeline.id, [create])
             changes.add("schedules", "created", item.name)
-        elif _same(found, create):
+        elif all(getattr(found, name) == getattr(create, name) for name in ("schedule", "active", "parameters")):
             changes.add("schedules", "unchanged", item.name)
         else:
             client.update_deployment_schedule(
@@ -195,10 +195,6 @@ def _schedules(
     for schedule in there.values():
         client.delete_deployment_schedule(pipeline.id, schedule.id)
         changes.add("schedules", "removed", str(schedule.slug).removeprefix(_SLUG))
-
-
-def _same(found: DeploymentSchedule, wanted: DeploymentScheduleCreate) -> bool:
-    return all(getattr(found, name) == getattr(wanted, name) for name in ("schedule", "active", "parameters"))
 
 
 def _webhook(url: str, changes: Changes) -> UUID | None:

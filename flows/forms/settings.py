@@ -26,7 +26,11 @@ def chosen_preset(form: Any, family: str = "") -> Preset:
     :param family: of a checkpoint that the form starts from; empty: the form's own, or GPT-1.
     :raises InputError: an unknown setting, or a value that does not fit.
     """
-    preset = _preset(form, family)
+    if not family:
+        family = getattr(form, "family", "gpt")
+        if (found := form.overrides.get("family", family)) != family != "gpt":
+            raise InputError(f"family = {found!r} in the settings, --family {family}; expected one of the two")
+    preset = preset_named(form.preset, {"family": family, **form.overrides})
     if source := getattr(form, "from_task", ""):
         check_source(source, FROM_TASK)
         tasks = {name: {**preset.tasks.get(name, {}), "from_task": source} for name in FROM_TASK}
@@ -35,15 +39,6 @@ def chosen_preset(form: Any, family: str = "") -> Preset:
         if (chosen := preset.finetune_for(name).from_task) is not None:
             check_source(chosen, [name], f"tasks.{name}.from_task")
     return preset
-
-
-def _preset(form: Any, family: str) -> Preset:
-    if family:
-        return preset_named(form.preset, {"family": family, **form.overrides})
-    family = getattr(form, "family", "gpt")
-    if (found := form.overrides.get("family", family)) != family != "gpt":
-        raise InputError(f"family = {found!r} in the settings, --family {family}; expected one of the two")
-    return preset_named(form.preset, {"family": family, **form.overrides})
 
 
 def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:

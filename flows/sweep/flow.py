@@ -117,18 +117,13 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
     identity["data"] = {task.name: dataset_fingerprint(task.spec, datasets_url) for task in tasks}
     encoded = next(iter(texts.values())).datasets.values()
     notes += [note for dataset in encoded for note in synthetic_note(store.manifest(dataset))]
-    return inputs, identity, [*dict.fromkeys(notes), _what_chose(plan, inputs)]
+    seen = f"the dev rows of {', '.join(inputs.tasks)}" if plan.objective == SCORE else "the held-out documents"
+    share = f"A rung is a share of {'training rows' if inputs.by_rows else 'pre-training'}, each with its own schedule."
+    return inputs, identity, [*dict.fromkeys(notes), f"Selected on {seen}; no test row was read for it. {share}"]
 
 
 def _encoded(store: Store, datasets_url: str, tasks: Sequence[Task], tokenizer: Artifact) -> dict[str, Artifact]:
     return {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in tasks}
-
-
-def _what_chose(plan: Plan, inputs: TrialInputs) -> str:
-    """What the numbers rest on, and what a rung is a share of."""
-    seen = f"the dev rows of {', '.join(inputs.tasks)}" if plan.objective == SCORE else "the held-out documents"
-    share = "training rows" if inputs.by_rows else "pre-training"
-    return f"Selected on {seen}; no test row was read for it. A rung is a share of {share}, each with its own schedule."
 
 
 def _rung(tracker: Tracker, parent: Run, inputs: TrialInputs, key: str, rung: Rung, ranked: list[int]) -> list[Outcome]:

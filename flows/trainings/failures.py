@@ -22,17 +22,13 @@ Failures = dict[str, Exception]
 class SomeFailed(RuntimeError):
     """Some tasks have no result; the others' stand in ``board``. The same command does only the missing ones."""
 
-    def __init__(self, message: str, board: Leaderboard) -> None:
-        super().__init__(message)
-        self.board = board
+    board: Leaderboard
 
 
 class SomeInputsBad(InputError):
     """Some tasks have no result, and each of them had bad input; the others' results stand in ``board``."""
 
-    def __init__(self, message: str, board: Leaderboard) -> None:
-        super().__init__(message)
-        self.board = board
+    board: Leaderboard
 
 
 class CellsFailed(RuntimeError):
@@ -65,7 +61,9 @@ def raise_for(failures: Failures, board: Leaderboard) -> None:
         return
     kind = SomeInputsBad if all(isinstance(error, InputError) for error in failures.values()) else SomeFailed
     said = "; ".join(f"{task}: {first_line(error)}" for task, error in failures.items())
-    raise kind(f"{len(failures)} of the tasks failed, the others stand: {said}", board)
+    error = kind(f"{len(failures)} of the tasks failed, the others stand: {said}")
+    error.board = board
+    raise error
 
 
 def first_line(error: Exception) -> str:

@@ -76,10 +76,6 @@ class Grid:
     notes: tuple[str, ...] = ()
     """What the leaderboard says of the settings."""
 
-    def seeds_of(self, task: str) -> range:
-        """The seeds of one task."""
-        return range(self.seeds or self.spec(task).seeds)
-
     def spec(self, task: str) -> TaskSpec:
         """What is known of one task."""
         return next(own.spec for own in self.tasks if own.name == task)
@@ -142,21 +138,17 @@ class Grid:
 
         Which suites they are cells of is not known here.
         """
-        found = [
-            (place, self.training(arm, name, self.config(arm, name, seed)))
-            for name in self._longest_first()
-            for place, arm in enumerate(self.arms)
-            for seed in self.seeds_of(name)
-        ]
-        yield from sorted(found, key=lambda each: each[1].start is not None or each[1].teacher is not None)
-
-    def _longest_first(self) -> list[str]:
-        """Tasks by training tokens, most first: the last slot to end then ends early."""
         tokens = {
             name: DatasetCounts.of(self.store, dataset).splits["train"].tokens
             for name, dataset in self.datasets.items()
         }
-        return sorted(self.datasets, key=lambda name: -tokens[name])
+        found = [
+            (place, self.training(arm, name, self.config(arm, name, seed)))
+            for name in sorted(tokens, key=lambda name: -tokens[name])  # the last slot to end then ends early
+            for place, arm in enumerate(self.arms)
+            for seed in range(self.seeds or self.spec(name).seeds)
+        ]
+        yield from sorted(found, key=lambda each: each[1].start is not None or each[1].teacher is not None)
 
 
 # --- the parts of a grid ---

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 from prefect import flow, tags
-from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.forms.fields import as_typed
@@ -119,7 +118,9 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
             raise_if_all(failures, list(datasets))
     measured = [score_baselines.submit(store, grid.datasets_url, grid.spec(name)) for name in datasets]
     inputs = [task_data(store, dataset) for dataset in datasets.values()]
-    rows += _baseline_rows(tracker, data, _results(measured), inputs)
+    for future in measured:  # before the first error is raised: one bad task does not waste the others' work
+        future.wait()
+    rows += _baseline_rows(tracker, data, [future.result() for future in measured], inputs)
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
     board = Leaderboard((*rows, *published_rows()), (*grid.notes, *notes))
@@ -188,13 +189,6 @@ def _scores(results: Sequence[tuple[str, Score | Exception]], failures: Failures
     for name, error in failed:
         failures.setdefault(name, error)
     return [score for name, score in results if not isinstance(score, Exception) and name not in dict(failed)]
-
-
-def _results(futures: list[PrefectFuture[Any]]) -> list[Any]:
-    """All results, or the first error after every run has ended: one bad task does not waste the others' work."""
-    for future in futures:
-        future.wait()
-    return [future.result() for future in futures]
 
 
 def _baseline_rows(

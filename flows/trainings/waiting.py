@@ -59,18 +59,14 @@ class Wait:
         if child.state is None or not (child.state.is_scheduled() or child.state.is_pending()):
             if child.state and child.state.is_running():
                 _board.seen()
-                self._begun(child)
+                if self._told:  # where the terminal still has why it waits, say once that a worker is at it
+                    self._told = False
+                    words = f"a worker of the work pool {GPU} trains it; how far it is: the run {child.name} in Prefect"
+                    progress(Underway(self._stage, 0.0, words))
             self.over()
         elif now >= self._next:
             self._next = now + _LOOK_SECONDS
             self._look(client, pending=child.state.is_pending())
-
-    def _begun(self, child: FlowRun) -> None:
-        """Say once that a worker is at it, where the terminal still has why it waits."""
-        if self._told:
-            self._told = False
-            words = f"a worker of the work pool {GPU} trains it; how far it is: the run {child.name} in Prefect"
-            progress(Underway(self._stage, 0.0, words))
 
     def over(self) -> None:
         """The run has begun, or ended, or is waited for no longer."""
@@ -157,7 +153,10 @@ class _Board:
             started = min(self._since.values())
             due = now - max(self._said, started) >= (_SAY_SECONDS if self._why else _QUIET_SECONDS)
             news = due or (warn and why != self._why)
-            words = f"{self._titles()}: waiting for {duration(now - started)}, since {_clock(now - started)}: {why}"
+            names = list(self._since)
+            more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+            titles = f"{', '.join(names[:_SHOWN_NAMES])}{more}"
+            words = f"{titles}: waiting for {duration(now - started)}, since {_clock(now - started)}: {why}"
             if news:
                 self._said, self._why = now, why
                 (logger().warning if warn else logger().info)("%s", words)
@@ -175,11 +174,6 @@ class _Board:
                 logger().info("%s", words)
                 self._show(100.0, words)
             self._said, self._why, self._artifact = 0.0, "", None
-
-    def _titles(self) -> str:
-        names = list(self._since)
-        more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-        return f"{', '.join(names[:_SHOWN_NAMES])}{more}"
 
     def _show(self, percent: float, words: str) -> None:
         if self._artifact is None:

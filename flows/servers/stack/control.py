@@ -52,7 +52,9 @@ def up(
         else:
             starting = _Starting(layout, forms, running)
             for port, option in layout.ports(starting.lacking).items():
-                _require_free(port, option)
+                with socket.socket() as probe:
+                    if probe.connect_ex((HOST, port)) == 0:
+                        raise InputError(f"port {port} of {HOST} is taken by another program; choose one with {option}")
             try:
                 _start_all(starting, register)
             except BaseException:
@@ -213,10 +215,13 @@ def _stop_all(processes: Mapping[str, Process]) -> list[str]:
 def _start_all(starting: _Starting, register: Callable[[str, str], object]) -> None:
     """Side by side where nothing depends on one another."""
     layout, lacking = starting.layout, starting.lacking
-    _private_logs()
+    logs = state_folder() / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    logs.chmod(0o700)  # only its owner enters: the S3 server writes its clients' key ids to its log
     credentials: Mapping[str, str] = {}
     if layout.full:
-        _require_extra()
+        if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
+            raise InputError(f"--full needs {', '.join(missing)}; pip install 'gptmill[stack]'")
         credentials = _credentials(layout)
         if postgres.NAME in lacking:
             postgres.prepare(credentials)
@@ -320,23 +325,5 @@ def _refresh_experiments(mlflow_url: str) -> None:
     show_experiments(Tracker(mlflow_url))
 
 
-def _private_logs() -> None:
-    """A folder that only its owner enters: the S3 server writes its clients' key ids to its log."""
-    logs = state_folder() / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    logs.chmod(0o700)
-
-
 def _stop_signal(name: str) -> signal.Signals:
     return postgres.STOP_SIGNAL if name == postgres.NAME else signal.SIGTERM
-
-
-def _require_free(port: int, option: str) -> None:
-    with socket.socket() as probe:
-        if probe.connect_ex((HOST, port)) == 0:
-            raise InputError(f"port {port} of {HOST} is taken by another program; choose one with {option}")
-
-
-def _require_extra() -> None:
-    if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
-        raise InputError(f"--full needs {', '.join(missing)}; pip install 'gptmill[stack]'")

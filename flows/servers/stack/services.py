@@ -141,7 +141,9 @@ def _mlflow(layout: Layout, credentials: Mapping[str, str]) -> Service:
     else:
         command += ["--backend-store-uri", f"sqlite:///{state_folder() / 'mlflow.db'}"]
         command += ["--artifacts-destination", str(state_folder() / "mlflow-artifacts")]
-    return Service("mlflow", command, lambda: _mlflow_answers(layout, credentials), environment)
+    url = f"{layout.mlflow_url}/api/2.0/mlflow/experiments/search?max_results=1"
+    login = f"{ADMIN}:{credentials[MLFLOW[2]]}" if layout.full else None
+    return Service("mlflow", command, lambda: answers(url, login), environment)
 
 
 def users_file() -> Path:
@@ -158,11 +160,6 @@ def write_users_file(layout: Layout) -> None:
     }
     lines = ["[mlflow]", *(f"{name} = {value}" for name, value in settings.items())]
     users_file().write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _mlflow_answers(layout: Layout, credentials: Mapping[str, str]) -> bool:
-    login = f"{ADMIN}:{credentials[MLFLOW[2]]}" if layout.full else None
-    return answers(f"{layout.mlflow_url}/api/2.0/mlflow/experiments/search?max_results=1", login)
 
 
 def _worker(name: str, layout: Layout, credentials: Mapping[str, str]) -> Service:
