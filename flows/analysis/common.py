@@ -19,6 +19,8 @@ from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published import PublishedModel
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
+from tasks.report import analysis
+from tasks.report.analysis import Analysis
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard, Row
 from tasks.stages.training import network_of
@@ -51,6 +53,11 @@ def about(chain: Chain) -> list[str]:
         f"held-out perplexity {result.validation_perplexity:.1f}",
         *start_note(chain.store.manifest(chain.checkpoint)),
     ]
+
+
+def publish_all(found: list[Analysis], parameters: AnalysisParameters) -> list[Analysis]:
+    """What an analysis gives, once it is published."""
+    return analysis.publish_all(found, parameters.out)
 
 
 def percent(value: float) -> str:

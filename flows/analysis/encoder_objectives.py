@@ -21,6 +21,7 @@ from flows.analysis.common import (
     of_family,
     percent,
     power,
+    publish_all,
     rows_of,
     scored,
     scores_of,
@@ -34,7 +35,7 @@ from flows.trainings.grid import Arm
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import operations_of_update
 from gptcore.nlu.published import REPLACED, SENTENCES
-from tasks.report.analysis import Analysis, publish_all
+from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import score_pairs
@@ -89,7 +90,7 @@ def sentences(parameters: AnalysisParameters) -> list[Analysis]:
     ]
     title = "ALBERT, Table 5: what the second segment is"
     return publish_all(
-        [Analysis("sentences", title, header, body, identity_of(models, rows), metrics, notes)], parameters.out
+        [Analysis("sentences", title, header, body, identity_of(models, rows), metrics, notes)], parameters
     )
 
 
@@ -129,7 +130,7 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     rows += rows_of([masked, more], parameters)
     models += [masked, more]
     found = [_controls(models, rows), _on_the_way(parameters, electra, more)]
-    return publish_all(found, parameters.out)
+    return publish_all(found, parameters)
 
 
 def _controls(models: list[Trained], rows: list[Row]) -> Analysis:

@@ -18,6 +18,7 @@ from flows.analysis.common import (
     metrics_of,
     of_family,
     power,
+    publish_all,
     require_own_families,
     rows_of,
     scores_of,
@@ -34,7 +35,7 @@ from gptcore.config.operations import operations_of_update
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import FAMILIES as PUBLISHED_FAMILIES
 from gptcore.nlu.published import SHARING, SIZES, PublishedModel
-from tasks.report.analysis import Analysis, publish_all
+from tasks.report.analysis import Analysis
 from tasks.report.leaderboard import Row
 
 COMPARED = ("gpt", "gpt2", "bert", "albert", "electra")
@@ -76,9 +77,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
         "ELECTRA's loss and that of hidden words have nothing in common with that of next tokens",
         "published averages are GLUE's, over tasks that are not all here",
     ]
-    return publish_all(
-        [_table("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)], parameters.out
-    )
+    return publish_all([_table("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)], parameters)
 
 
 @flow(name="analysis-sharing", flow_run_name=from_form, persist_result=False)
@@ -101,7 +100,7 @@ def sharing(parameters: AnalysisParameters) -> list[Analysis]:
     rows = rows_of(models, parameters)
     notes = [f"ours: {steps:,} updates each, H = {own.n_embd}; the paper: H = 768, 125,000 updates"]
     title = "ALBERT, Table 4: parameters that layers share"
-    return publish_all([_table("sharing", title, models, rows, SHARING, notes)], parameters.out)
+    return publish_all([_table("sharing", title, models, rows, SHARING, notes)], parameters)
 
 
 @flow(name="analysis-sizes", flow_run_name=from_form, persist_result=False)
@@ -121,7 +120,7 @@ def sizes(parameters: AnalysisParameters) -> list[Analysis]:
         "ours: at equal tokens",
         "published: QQP is F1, or F1 and accuracy; MNLI matched and mismatched; averages are GLUE's",
     ]
-    return publish_all([_table("sizes", "BERT by its size", models, rows, SIZES, notes)], parameters.out)
+    return publish_all([_table("sizes", "BERT by its size", models, rows, SIZES, notes)], parameters)
 
 
 def _table(

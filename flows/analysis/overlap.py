@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.analysis.common import publish_all
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
@@ -13,7 +14,7 @@ from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
-from tasks.report.analysis import Analysis, publish_all
+from tasks.report.analysis import Analysis
 from tasks.stages.corpus import clean_corpus
 from tasks.stages.ngrams import measure_overlap
 from tasks.store.counts import CorpusCounts, OverlapCounts
@@ -68,7 +69,7 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     }
     title = f"Overlap: {N}-grams of test sets that stand in the training text"
     identity = {"overlap": built.artifact.digest, "sets": list(sets)}
-    return publish_all([Analysis("overlap", title, header, body, identity, metrics, notes)], parameters.out)
+    return publish_all([Analysis("overlap", title, header, body, identity, metrics, notes)], parameters)
 
 
 def _share(part: int, whole: int) -> str:

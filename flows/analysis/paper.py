@@ -7,7 +7,7 @@ import statistics
 
 from prefect import flow
 
-from flows.analysis.common import about, cell_text, named, percent, scored, synthetic_notes
+from flows.analysis.common import about, cell_text, named, percent, publish_all, scored, synthetic_notes
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
@@ -18,7 +18,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
-from tasks.report.analysis import Analysis, publish_all
+from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import score_model
@@ -36,7 +36,7 @@ def tables(parameters: AnalysisParameters) -> list[Analysis]:
     chain = run_chain(parameters)
     row = _rows(chain, parameters, list(chain.datasets), [pretrained_arm(chain.checkpoint)])[0]
     found = [_table1(chain), *(_results_table(chain, row, number) for number in (2, 3, 4))]
-    return publish_all(found, parameters.out)
+    return publish_all(found, parameters)
 
 
 @flow(name="analysis-table5", flow_run_name=from_form, persist_result=False)
@@ -67,7 +67,7 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
     notes += about(chain)
     identity = {"arms": {row.name: row.suite for row in rows}, "seeds": rows[0].seeds}
     found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
-    return publish_all([found], parameters.out)
+    return publish_all([found], parameters)
 
 
 def ablations(preset: Preset, tasks: list[str], checkpoint: Artifact, lstm: Artifact) -> list[Arm]:
@@ -113,7 +113,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     header = ("layers", "task", "dev", "train")
     notes = [f"median of {rows[0].seeds} seed(s); train: seed 0, {_TRAIN_ROWS:,} rows", *about(chain)]
     identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted, "seeds": rows[0].seeds}
-    return publish_all([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters.out)
+    return publish_all([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters)
 
 
 def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from prefect import flow
 from flows.analysis.common import (
     chosen_tasks,
     percent,
+    publish_all,
     scores_of,
     short,
     synthetic_notes,
@@ -38,7 +39,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.published import DISTILLED, WITHOUT, PublishedModel
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from tasks.report.analysis import Analysis, publish_all
+from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import measure_speed
@@ -66,7 +67,7 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
     shape = network_of(chain.store, chain.checkpoint)
     title = f"{FAMILIES[shape.family].title}, {shape.layers} layers: the teacher"
     labels = [title, *(plan.student.label for plan in compared)]
-    return publish_all([_costs(chain, grid, rows, labels)], parameters.out)
+    return publish_all([_costs(chain, grid, rows, labels)], parameters)
 
 
 @flow(name="analysis-distillation", flow_run_name=from_form, persist_result=False)
@@ -77,7 +78,7 @@ def distillation(parameters: DistillationParameters) -> list[Analysis]:
     chain = _taught(parameters, wanted)
     compared = _plans(chain, parameters, ablations_of)
     grid, rows = _scored(chain, parameters, compared)
-    return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters.out)
+    return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters)
 
 
 def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
