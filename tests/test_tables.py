@@ -20,39 +20,8 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("tables.json")
-MODULES = (
-    "gptcore.abstracts.arxiv",
-    "gptcore.abstracts.config",
-    "gptcore.abstracts.published",
-    "gptcore.config.network",
-    "gptcore.config.training",
-    "gptcore.data.sampler",
-    "gptcore.evaluation.predict",
-    "gptcore.models.files.decoders",
-    "gptcore.models.files.encoders",
-    "gptcore.nlu.blimp",
-    "gptcore.nlu.forms",
-    "gptcore.nlu.inputs",
-    "gptcore.nlu.published",
-    "gptcore.nlu.registry",
-    "gptcore.prompting.published",
-    "gptcore.prompting.tasks",
-    "gptcore.config.sizes",
-    "gptcore.sweep.halving",
-    "gptcore.text.clean",
-    "gptcore.text.gutenberg",
-    "gptcore.text.near_duplicates",
-    "gptcore.text.selection",
-    "gptcore.text.vocabulary",
-    "flows.deployments.automations",
-    "flows.deployments.catalog",
-    "flows.trainings.dispatch",
-    "flows.servers.pools",
-    "tasks.stages.stage",
-    "tasks.tracking.registry",
-)
 FORMS = ("flows.forms.generation", "flows.forms.knowledge", "flows.forms.parameters")
-"""Modules whose forms' defaults are looked at."""
+"""Modules whose forms' defaults are looked at; of the others that the file names, the constants."""
 
 
 def plain(value: Any) -> Any:
@@ -86,7 +55,9 @@ def tables() -> dict[str, Any]:
     from gptcore.families import FAMILIES, offered
 
     found: dict[str, Any] = {}
-    for name in MODULES:
+    for name in json.loads(FILE.read_text(encoding="utf-8")):
+        if "." not in name or name in FORMS:
+            continue
         constants = dict(vars(import_module(name)))
         names = [k for k in constants if k.strip("_").isupper() and not k.startswith("__") and k != "FAMILIES"]
         found[name] = {k: plain(constants[k]) for k in names}

@@ -26,6 +26,7 @@ from tasks.stages.papers import FILE, read_written
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
+from tests.expected import expected
 from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -314,16 +315,9 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
 def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
     from flows.forms.generation_checks import check_blocks
 
-    for changes, message in (
-        ({"arxiv": str(tmp_path)}, "no file of the arXiv Archive here"),
-        ({"overrides": {"adapt": {"rate": 1}}}, "overrides: adapt.rate is not a setting"),
-        ({"overrides": {"sampling": {"top_p": 0.0}}}, "top_p: found 0.0"),
-        ({"checkpoint": "abc"}, "abc"),
-        ({"overrides": {"family": "gpt"}}, "family = 'gpt'; expected gpt2"),
-        ({"checkpoint": "abc", "corpus": papers}, "nothing is pre-trained then; expected no --corpus beside it"),
-        ({"checkpoint": "abc", "overrides": {"pretrain": {"steps": 3}}}, "expected no pretrain beside it"),
-    ):
-        form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **changes})
+    for changes, message in expected(__file__, "REFUSED"):
+        given = {name: str(tmp_path) if value == "{tmp}" else value for name, value in changes.items()}
+        form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **given})
         with pytest.raises(InputError, match=message):
             form.check()
     short = {"model": {"n_ctx": 32}, "adapt": {"block_size": 32}}  # star's blocks are of 96, and no business of adapt's
@@ -332,26 +326,14 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
     check_blocks(form, "adapt")
     with pytest.raises(InputError, match=r"^star\.block_size = 96: expected 32 or less, the model's n_ctx"):
         check_blocks(form, "star")
-    for changes, message in (
-        ({"checkpoint": "abc"}, "--only sizes: each size is pre-trained with its own shape; expected no --checkpoint"),
-        ({"overrides": {"model": {"n_head": 2}}}, "--only sizes: .*; expected no model.n_head"),
-        ({"overrides": {"shape": "345M"}}, "--only sizes: .*; expected no shape"),
-    ):
+    for changes, message in expected(__file__, "REFUSED_FOR_TABLES"):
         given = {"arxiv": papers, "store": str(tmp_path / "store"), "only": ["sizes"], **changes}
         with pytest.raises(InputError, match=message):
             AbstractsTablesParameters(preset="demo", **given).check()
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--only", "table3"], "--only: expected `gptmill abstracts tables` before it"),
-        (["tables", "--titles", "3"], "--titles: nothing is written for tables"),
-        (["tables", "--only", "table9"], "--only: found 'table9'"),
-        (["generate", "--title", "A kiln", "--only", "sizes"], "--only says nothing to a model that is there"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), expected(__file__, "test_an_option_of_another_action_is_refused"))
 def test_an_option_of_another_action_is_refused(
     given: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from tasks.stages.graph import link_entities
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
+from tests.expected import expected
 from tests.flows.world import OVERRIDES, with_blimp
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -169,26 +170,14 @@ def test_objectives_take_equal_operations_for_each_budget(
         run("objectives", world, store, tmp_path, family="bert", **given)
 
 
-def test_a_family_that_an_analysis_is_not_about_is_refused(world: tuple[str, str], store: str, tmp_path: Path) -> None:
-    for name, changes, message in (
-        ("sharing", {"family": "bert"}, "--family bert: this analysis is about ALBERT"),
-        ("families", {"family": "bert"}, "compares families; expected no --family"),
-        ("families", {"tokenizer": "latest"}, "--tokenizer: this analysis compares families"),
-        ("sizes", {"start": "latest"}, "--from latest: this analysis pre-trains what it compares"),
-        ("sentences", {"overrides": {"pretrain": {"pairs": "nsp"}}}, "pretrain.pairs = 'nsp': the analysis compares"),
-        (
-            "replaced",
-            {"overrides": {"pretrain": {"replaced_objective": "electra-15"}}},
-            "pretrain.replaced_objective = 'electra-15': the analysis compares",
-        ),
-        (
-            "sharing",
-            {"overrides": {"model": {"n_embd_words": 128}}},
-            "model.n_embd_words = 128: expected a width",
-        ),
-    ):
-        with pytest.raises(InputError, match=message):
-            run(name, world, store, tmp_path, **changes)
+@pytest.mark.parametrize(
+    ("name", "changes", "message"), expected(__file__, "test_a_family_that_an_analysis_is_not_about_is_refused")
+)
+def test_a_family_that_an_analysis_is_not_about_is_refused(
+    world: tuple[str, str], store: str, tmp_path: Path, name: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run(name, world, store, tmp_path, **changes)
 
 
 def test_an_encoders_settings_of_hidden_words_are_not_the_lstms() -> None:

