@@ -37,11 +37,20 @@ class Normalisation(StrEnum):
 
 
 @dataclass(frozen=True)
-class MultipleChoice:
-    """A question with several answers, one of which is right."""
-
+class _Question:
     question: str
     answers: tuple[str, ...]
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What answers go on: the question."""
+        return (self.question,)
+
+
+@dataclass(frozen=True)
+class MultipleChoice(_Question):
+    """A question with several answers, one of which is right."""
+
     right: int
     """Index of the right answer."""
     context: str = ""
@@ -54,22 +63,15 @@ class MultipleChoice:
     """The part of the split that the row belongs to (MNLI, RACE)."""
 
     @property
-    def questions(self) -> tuple[str, ...]:
-        """What answers go on: the question."""
-        return (self.question,)
-
-    @property
     def shown(self) -> tuple[str, str]:
         """Question and answer of the row as an example."""
         return self.question, self.answers[self.right]
 
 
 @dataclass(frozen=True)
-class Graded:
+class Graded(_Question):
     """A question whose answers are the grades 0, 1, ... in words; the right one may lie between two of them."""
 
-    question: str
-    answers: tuple[str, ...]
     right: float
     """The grade."""
     context: str = ""
@@ -79,11 +81,6 @@ class Graded:
     subset: str = ""
     """As in :class:`MultipleChoice`."""
     earlier: ClassVar[None] = None
-
-    @property
-    def questions(self) -> tuple[str, ...]:
-        """What grades go on: the question."""
-        return (self.question,)
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -114,21 +111,13 @@ class WinogradSchema:
 
 
 @dataclass(frozen=True)
-class FreeForm:
-    """A question that the model answers in its own words."""
+class FreeForm(_Question):
+    """A question that the model answers in its own words; of all right answers the first one is shown in an example."""
 
-    question: str
-    answers: tuple[str, ...]
-    """All that are right; the first one is shown in an example."""
     context: str = ""
     """As in :class:`MultipleChoice`."""
     earlier: Turns | None = None
     """As in :class:`MultipleChoice`."""
-
-    @property
-    def questions(self) -> tuple[str, ...]:
-        """What the answer goes on: the question."""
-        return (self.question,)
 
     @property
     def shown(self) -> tuple[str, str]:

@@ -34,8 +34,7 @@ from gptcore.prompting.items import (
 )
 from gptcore.prompting.likelihoods import answer_likelihoods
 from gptcore.prompting.measures import sentences
-from gptcore.prompting.published import NO_STOP_WORDS, WORD_PERPLEXITY
-from gptcore.prompting.tasks import PromptTask
+from gptcore.prompting.tasks import NO_STOP_WORDS, WORD_PERPLEXITY, PromptTask
 from gptcore.prompting.words import last_words
 from gptcore.text.tokenizer import Tokenizer
 
@@ -225,13 +224,21 @@ def _generated(run: _Run, decoding: Decoding) -> PromptResult:
     texts = [""] * len(items)
     order = sorted(range(len(items)), key=lambda row: len(found[row].ids))  # like lengths together
     stops = _line_ends(tokenizer) if decoding.one_line else frozenset[int]()
+    ends = {tokenizer.end_of_text} if tokenizer.end_of_text is not None else set()
+    drawn: dict[str, Any] = {"temperature": 0.0} if decoding.top_k == 1 else {"top_k": decoding.top_k}
     for first in range(0, len(order), _AT_ONCE):
         some = order[first : first + _AT_ONCE]
-        # a row's draws are its own, whichever others are asked
-        seeds = [SEED + selection.rows[row].number for row in some]
-        ids = _continued(model, tokenizer, [found[row] for row in some], decoding, stops, seeds)
-        for row, drawn_ids in zip(some, ids, strict=True):
-            texts[row] = _answer_text(tokenizer.decode(drawn_ids), decoding)
+        ids = generate_ids(
+            model,
+            [found[row].ids for row in some],
+            n_vocab=tokenizer.n_vocab,
+            max_tokens=decoding.room(model.config.n_ctx),
+            stop=stops | ends,
+            seed=[SEED + selection.rows[row].number for row in some],  # its own, whichever others are asked
+            **drawn,
+        )
+        for row, written in zip(some, ids, strict=True):
+            texts[row] = _answer_text(tokenizer.decode(written), decoding)
         if progress is not None:
             progress(min(first + _AT_ONCE, len(order)), len(order))
     scores = measure(texts, items)
@@ -265,27 +272,6 @@ def _baselines(task: PromptTask, items: Sequence[FreeForm]) -> tuple[dict[str, f
         scores |= {name: blind[task.metric], **{f"{name}, {part}": value for part, value in parts.items()}}
         chance = blind[task.metric] if chance is None else chance
     return scores, chance
-
-
-def _continued(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    found: Sequence[EncodedPrompt],
-    decoding: Decoding,
-    stops: frozenset[int],
-    seeds: Sequence[int],
-) -> list[list[int]]:
-    """What the model writes on prompts."""
-    settings: dict[str, Any] = {"temperature": 0.0} if decoding.top_k == 1 else {"top_k": decoding.top_k}
-    return generate_ids(
-        model,
-        [prompt.ids for prompt in found],
-        n_vocab=tokenizer.n_vocab,
-        max_tokens=decoding.room(model.config.n_ctx),
-        stop=stops | ({tokenizer.end_of_text} if tokenizer.end_of_text is not None else set()),
-        seed=seeds,
-        **settings,
-    )
 
 
 @functools.lru_cache(maxsize=8)

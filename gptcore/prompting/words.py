@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptcore.base.tables import read_table
 from gptcore.models.incremental import Reader
 from gptcore.models.network import LanguageModel
 from gptcore.prompting.items import FreeForm
@@ -27,17 +28,7 @@ _CANDIDATES = 10  # first tokens of a passage that are looked at together
 _MOST = 200  # of them, where a word is found among those
 _LONGEST = 5  # tokens of a word behind its first
 
-_CLOSED_CLASSES = {
-    'pieces of "it\'s" and its like, as a word tokenizer cuts it': "s t d ll m re ve n't",
-    "articles, and possessive determiners that are no pronouns": "a an the my our your their every",
-    "pronouns that are subjects only": "i he she we they who",
-    "conjunctions": "and or nor but because if unless although while whereas whether as than when that",  # not "though"
-    "auxiliary and linking verbs": "am is are was were be been being have has had do does did would could should can "
-    "may might must shall not",  # "will" is a noun, too
-    "prepositions": "of to from with at into onto upon until during towards toward among between without against in on "
-    "by",  # "for" ends: "what are you waiting for"
-}
-STOP_WORDS = frozenset(word for words in _CLOSED_CLASSES.values() for word in words.split())
+STOP_WORDS = frozenset(word for words in read_table(__file__, "stop_words.toml").values() for word in words.split())
 """Words of closed classes, in lower case, which lean on a word that follows them and so can hardly end a passage.
 
 GPT-2's paper does not print its list. None of the 4,869 passages of LAMBADA's development file ends with one of these;

@@ -27,11 +27,11 @@ import numpy.typing as npt
 
 from gptcore.config import CorpusConfig
 from gptcore.text.corpus import Cleaned, check_fraction, clean_documents, report_of, scan
-from gptcore.text.near_duplicates import PERMUTATIONS
 from gptcore.text.parts import Parts, part_name
 from gptcore.text.selection import (
     DUPLICATE,
     NAMED,
+    PERMUTATIONS,
     STATS,
     TOO_SHORT,
     TRAIN,
@@ -118,6 +118,7 @@ def compose(
     documents = np.concatenate([np.empty(0, _KEPT), *(partition.documents for partition in partitions)])
     decided = np.concatenate([np.empty(0, np.uint8), *decisions])
     kept, worded = decided <= VALIDATION, documents["bytes"] > 0
+    train, validation = (int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION))
     unreadable = [line for partition in partitions for line in partition.counts["left_out"]]
     total = {name: sum(partition.counts[name] for partition in partitions) for name in _COUNTED}
     counted = np.bincount(decided, minlength=7).tolist()
@@ -129,7 +130,8 @@ def compose(
             Read(total["bytes_read"], total["undecodable"]),
             counted,
             Cleaned(
-                *(int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION)),
+                train,
+                validation,
                 wordless=int((kept & ~worded).sum()),
                 words=int(documents["words"][kept].sum()),
                 bytes=int(documents["bytes"][kept].sum()),

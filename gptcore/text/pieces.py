@@ -10,15 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from gptcore.base.arrays import numbers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BREAK = "\x00"
 """The piece that stands for a line break: ftfy leaves no such character in a text."""
@@ -72,7 +69,6 @@ class Pieces:
         text = plain_dashes(text).replace("\n", f" {BREAK} ")
         if len(text) < LONG:
             return cls(RUNS.sub(r" \g<0> ", text).split())
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         apart = pc.replace_substring_regex(pa.array([text]), _SIGNS_TOGETHER, r" \1 ")
@@ -84,8 +80,6 @@ class Pieces:
         text = text.replace("\n", f" {BREAK} ")
         if len(text) < LONG:
             return cls(text.split())
-        import pyarrow as pa
-
         return cls(_split(pa.array([text])))
 
     def counted(self) -> dict[str, int]:
@@ -99,7 +93,6 @@ class Pieces:
         """Text of the words of each distinct piece, piece after piece, with spaces between."""
         if self._numbers is None:
             return " ".join(words)
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         column = pa.array(words).take(self._numbers)

@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -279,7 +280,7 @@ def decode(blocks: Iterable[bytes], name: str, strict: bool, read: Read, start: 
     """
     decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else _MARK)
     position, first = start, True  # position of the block's first byte
-    for block, final in _with_last(blocks):
+    for block, final in chain(zip(blocks, repeat(False)), [(b"", True)]):
         read.bytes += len(block)
         waiting = len(decoder.getstate()[0])
         try:
@@ -312,12 +313,6 @@ codecs.register_error(_MARK, _mark)
 def _count(mark: re.Match[str], read: Read) -> str:
     read.undecodable += ord(mark[0]) - 0xDC00
     return "\ufffd"
-
-
-def _with_last(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    for block in blocks:
-        yield block, False
-    yield b"", True
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")

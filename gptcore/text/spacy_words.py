@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -185,42 +184,34 @@ def split_sentences(text: str) -> Iterator[str]:
     :param text: of at most a million characters.
     :returns: the sentences without white space around them; empty ones are left out.
     """
-    return _sentence_splitter().sentences(text)
+    for paragraph in _BLANK_LINES.split(text):
+        if not (paragraph := paragraph.strip()):
+            continue
+        begin = 0
+        for start in [*(span.start_char for span in _SENTENCIZER(paragraph).sents), len(paragraph)]:
+            opening = _OPENING.search(paragraph, begin, start) if start < len(paragraph) else None
+            end = opening.start(1) if opening else start
+            if sentence := paragraph[begin:end].strip():
+                yield sentence
+            begin = end
 
 
-@cache
-def _sentence_splitter() -> _SentenceSplitter:
-    """This process' own."""
-    return _SentenceSplitter()
+class _Sentencizer:
+    """spaCy's, made when first asked, and anew where its table of strings may have grown too large."""
 
-
-class _SentenceSplitter:
     def __init__(self) -> None:
         self._read = 0
         self._spacy: Any = None
 
-    def sentences(self, text: str) -> Iterator[str]:
-        for paragraph in _BLANK_LINES.split(text):
-            if not (paragraph := paragraph.strip()):
-                continue
-            begin = 0
-            for start in [*(span.start_char for span in self._parsed(paragraph).sents), len(paragraph)]:
-                opening = _OPENING.search(paragraph, begin, start) if start < len(paragraph) else None
-                end = opening.start(1) if opening else start
-                if sentence := paragraph[begin:end].strip():
-                    yield sentence
-                begin = end
-
-    def _parsed(self, paragraph: str) -> Any:
+    def __call__(self, paragraph: str) -> Any:
         if self._spacy is None or self._read > _SENTENCES_BUDGET:
-            self._spacy, self._read = _sentencizer(), 0
+            with torch_left_out():
+                import spacy
+            self._spacy, self._read = spacy.blank("en"), 0
+            self._spacy.add_pipe("sentencizer")
         self._read += len(paragraph)
         return self._spacy(paragraph)
 
 
-def _sentencizer() -> Any:
-    with torch_left_out():
-        import spacy
-    english = spacy.blank("en")
-    english.add_pipe("sentencizer")
-    return english
+_SENTENCIZER = _Sentencizer()
+"""This process' own."""

@@ -19,9 +19,8 @@ from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting import measures, score
 from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Rows
 from gptcore.prompting.measures import bleu, rouge
-from gptcore.prompting.published import PUBLISHED_PROMPTED
 from gptcore.prompting.rows import dataset_item
-from gptcore.prompting.tasks import PROMPT_TASKS, prompt_task
+from gptcore.prompting.tasks import PROMPT_TASKS, PUBLISHED_PROMPTED, prompt_task
 from gptcore.prompting.words import said_words
 from gptcore.storyworld.beyond import prompted
 from gptcore.storyworld.formats import Writer, datasets

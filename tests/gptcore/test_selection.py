@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
 from gptcore.text.corpus import build_corpus
-from gptcore.text.near_duplicates import PERMUTATIONS, RUN, Sketch, near_duplicates
 from gptcore.text.partition import Partition, clean_partition, compose
 from gptcore.text.parts import read_corpus
+from gptcore.text.selection import PERMUTATIONS, RUN, Sketch, near_duplicates
 from gptcore.text.sources import RawCorpus, find_sources
 from tests.realdata import real_data
 
