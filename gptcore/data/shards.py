@@ -11,7 +11,7 @@ The index of a composed folder names files of other folders, relative to itself,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,14 +42,12 @@ def write_shards(
     *,
     n_vocab: int,
     max_tokens: int,
-    progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """Write documents, in the order given, as shards of at most ``max_tokens`` tokens; returns what index.json holds.
 
     Memory: two files' worth of tokens, whatever the corpus. Shards that the folder held before are removed.
 
     :param documents: (name, token ids in pieces of any size); a document's tokens are its pieces one after the other.
-    :param progress: called with the number of tokens written since its last call.
     :raises InputError: an id that is not in 0..n_vocab-1, or ``max_tokens`` below 1.
     """
     if max_tokens < 1:
@@ -70,8 +68,6 @@ def write_shards(
                 shard, room = [], max_tokens
             shard.append((name, part, tokens))
             room -= len(tokens)
-            if progress is not None:
-                progress(len(tokens))
     if shard:
         files.append(_write_file(folder, len(files), shard, dtype))
     index = {

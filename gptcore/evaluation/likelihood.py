@@ -277,12 +277,7 @@ def encoder_likelihood(folder: str, pieces: Specials | None) -> PseudoLikelihood
     return PseudoLikelihood(model, pieces)
 
 
-def pseudo_perplexity(
-    model: PseudoLikelihood,
-    tokenizer: Tokenizer,
-    lines: Iterable[str],
-    progress: Callable[[int, int], object] | None = None,
-) -> dict[str, float]:
+def pseudo_perplexity(model: PseudoLikelihood, tokenizer: Tokenizer, lines: Iterable[str]) -> dict[str, float]:
     """exp of minus the mean pseudo-log-likelihood a piece (Salazar et al. 2020, section 2.3).
 
     It compares with other encoders', and with no decoder's perplexity.
@@ -300,7 +295,7 @@ def pseudo_perplexity(
     n_pieces = sum(map(len, sequences)) - len(sequences)
     if not n_pieces:
         raise InputError("text: found no word, expected one or more")
-    nats = -float(model.log_probabilities(sequences, progress).sum())
+    nats = -float(model.log_probabilities(sequences).sum())
     return {
         "pieces": n_pieces,
         "words": n_words,

@@ -29,15 +29,14 @@ _PROMPTS_AT_ONCE = 8  # a pass for eight takes little longer than for one, and t
 _BATCH_TOKENS = 8192  # of one forward pass
 
 
-def predict_jsonl(model: TaskModel, lines: Iterable[bytes], name: str = "standard input") -> Iterator[dict[str, Any]]:
+def predict_jsonl(model: TaskModel, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Answer rows in the order given, in bounded memory.
 
     :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
-    :param name: what messages call the input.
     :return: for each row "line" (from 1) and what the model's form says of its answer.
     :raises InputError: a broken row, once the rows of the batches before it are answered; names line and field.
     """
-    answers = model.described(read_own_rows(model.spec, lines, name), _ROWS_AT_ONCE)
+    answers = model.described(read_own_rows(model.spec, lines), _ROWS_AT_ONCE)
     for number, answer in enumerate(answers, start=1):
         yield {"line": number, **answer}
 

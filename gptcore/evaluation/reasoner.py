@@ -50,13 +50,13 @@ class Reasoner:
         entities, relations = (learnt[name].numpy() for name in ("entities", "relations"))
         self._ways = Ways(self._graph, entities, relations, grounding.most_neighbours)
 
-    def answers(self, lines: Iterable[bytes], name: str = "standard input") -> Iterator[dict[str, Any]]:
+    def answers(self, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         """Answer questions one by one: what a fine-tuned model says of a row, and "why", each choice's paths in words.
 
         :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
         :raises InputError: a broken row, once those before it are answered; names line and field.
         """
-        for number, example in enumerate(read_own_rows(self._reader.spec, lines, name), start=1):
+        for number, example in enumerate(read_own_rows(self._reader.spec, lines), start=1):
             texts, scores = self._reader.summaries([example])
             found, _ = ground([example], self._concepts, self._ways, self._grounding)
             questions = Questions([example], texts, scores, found)

@@ -44,7 +44,6 @@ from gptcore.base.files import sha256_json
 from gptcore.base.seeds import choose_rows
 from gptcore.evaluation.likelihood import Likelihood, NetworkLikelihood
 from gptcore.models.build import load_language_model
-from gptcore.models.network import LanguageModel
 from gptcore.nlu import load_task
 from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, ZERO_SHOT_TASKS, check_zero_shot, read_paradigm
 from gptcore.nlu.encoded import dataset_fingerprint
@@ -61,24 +60,15 @@ _ROW_SEED = 0  # which rows `max_rows`, and which pairs `max_pairs` keeps
 _BEFORE = "."  # what a sentence of BLiMP follows
 
 
-class _Scorer:
-    """Log-probabilities of continuations under one model, and how far a task has got."""
+_Pairs = Sequence[tuple[list[int], list[int]]]
+_Scored = Callable[[_Pairs], tuple[NDArray[Any], NDArray[Any]]]
+"""Summed log-probability of each continuation behind its context, and of how many tokens it is: [N] each."""
 
-    def __init__(self, model: LanguageModel, progress: Progress | None) -> None:
-        self._likelihood = NetworkLikelihood(model)
-        self._progress = progress
 
-    def totals(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
-        """Summed log-probability of each continuation behind its context: float64 [N]."""
-        return self._scored(task, pairs)[0]
-
-    def means(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> NDArray[Any]:
-        """Average log-probability of the tokens of each continuation: float64 [N]; 0 where it has none."""
-        sums, counts = self._scored(task, pairs)
-        return np.asarray(sums / np.maximum(1, counts))
-
-    def _scored(self, task: str, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._likelihood.continuations(pairs, _counted(self._progress, task))
+def _means(scored: _Scored, pairs: _Pairs) -> NDArray[Any]:
+    """Average log-probability of the tokens of each continuation: float64 [N]; 0 where it has none."""
+    sums, counts = scored(pairs)
+    return np.asarray(sums / np.maximum(1, counts))
 
 
 def _counted(progress: Progress | None, task: str) -> Callable[[int, int], object] | None:
@@ -107,8 +97,11 @@ def zero_shot(
             f"{model_folder}: the model has n_vocab = {model.config.n_vocab}, the tokenizer {tokenizer.n_vocab}"
         )
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
-    scorer = _Scorer(model, progress)
-    return {task: run[task](scorer, tokenizer, datasets_url, max_rows) for task in tasks}
+    scored = NetworkLikelihood(model).continuations
+    return {
+        task: run[task](functools.partial(scored, progress=_counted(progress, task)), tokenizer, datasets_url, max_rows)
+        for task in tasks
+    }
 
 
 def sources_fingerprint(datasets_url: str, tasks: Sequence[str]) -> str:
@@ -130,44 +123,44 @@ def sources_fingerprint(datasets_url: str, tasks: Sequence[str]) -> str:
     return sha256_json(files)
 
 
-def _cola(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+def _cola(scored: _Scored, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     scores, labels = {}, {}
     for split in ("train", "dev"):
         rows = _labelled(load_task("cola", url, split=split), max_rows)
         encoded = tokenizer.encode_batch([row.fields[0] for row in rows])
-        scores[split] = scorer.means("cola", [([], ids) for ids in encoded])
+        scores[split] = _means(scored, [([], ids) for ids in encoded])
         labels[split] = np.asarray([row.label for row in rows], dtype=np.int64)
     threshold = best_threshold(scores["train"], labels["train"])
     matthews = _matthews(scores["dev"] > threshold, labels["dev"])
     return _result(matthews, "matthews", 0.0, len(labels["dev"])) | {"threshold": threshold}
 
 
-def _sst2(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+def _sst2(scored: _Scored, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     rows = _labelled(load_task("sst2", url, split="dev"), max_rows)
     very, negative, positive = map(tokenizer.encode_next, ("very", "negative", "positive"))
     contexts = [ids + very for ids in tokenizer.encode_batch([row.fields[0] for row in rows])]
     # Sums, not averages: a small vocabulary may cut either word into pieces, and its probability is their product.
-    sums = scorer.totals("sst2", [(context, word) for context in contexts for word in (negative, positive)])
+    sums, _ = scored([(context, word) for context in contexts for word in (negative, positive)])
     return _accuracy(sums.reshape(-1, 2).argmax(axis=1), [row.label for row in rows], 0.5)
 
 
-def _race(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+def _race(scored: _Scored, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     rows = _labelled(load_task("race", url, split="dev"), max_rows)
     contexts = tokenizer.encode_batch([" ".join(row.fields) for row in rows])
     answers = iter([tokenizer.encode_next(choice) for row in rows for choice in row.choices])
-    means = scorer.means(
-        "race", [(context, next(answers)) for row, context in zip(rows, contexts, strict=True) for _ in row.choices]
+    means = _means(
+        scored, [(context, next(answers)) for row, context in zip(rows, contexts, strict=True) for _ in row.choices]
     )
     n_choices = len(rows[0].choices)
     return _accuracy(means.reshape(-1, n_choices).argmax(axis=1), [row.label for row in rows], 1 / n_choices)
 
 
-def _dprd(scorer: _Scorer, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
+def _dprd(scored: _Scored, tokenizer: Tokenizer, url: str, max_rows: int | None) -> dict[str, Any]:
     schemas = list(read_dprd(url, "test"))
     schemas = [schemas[row] for row in choose_rows(len(schemas), max_rows, _ROW_SEED)]
     contexts = iter(tokenizer.encode_batch([schema.resolved(referent) for schema in schemas for referent in range(2)]))
     rests = [tokenizer.encode_next(schema.after) for schema in schemas]
-    means = scorer.means("dprd", [(next(contexts), rest) for rest in rests for _ in range(2)])
+    means = _means(scored, [(next(contexts), rest) for rest in rests for _ in range(2)])
     return _accuracy(means.reshape(-1, 2).argmax(axis=1), [schema.label for schema in schemas], 0.5)
 
 

@@ -79,13 +79,9 @@ class Concepts:
                 kept.append(mention)
         return sorted(kept)
 
-    def entities(self, text: str, besides: Sequence[int] = ()) -> list[int]:
-        """The entities that a text mentions, each once, in its order.
-
-        :param besides: entities that are left out.
-        """
-        found = dict.fromkeys(mention.entity for mention in self.mentions(text))
-        return [entity for entity in found if entity not in besides]
+    def entities(self, text: str) -> list[int]:
+        """The entities that a text mentions, each once, in its order."""
+        return list(dict.fromkeys(mention.entity for mention in self.mentions(text)))
 
     def answer(self, text: str) -> list[int]:
         """The entity that an answer as a whole names, else those that it mentions."""

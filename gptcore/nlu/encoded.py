@@ -9,7 +9,7 @@ so that fine-tuning runs on a bare GPU machine. Columns: ``fields`` and ``choice
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -36,16 +36,9 @@ _ROWS = 4096
 """Examples encoded at a time: memory stays bounded, and premises and passages that repeat are encoded once."""
 
 
-def encode_task(
-    spec: TaskSpec,
-    datasets_url: str,
-    tokenizer: Tokenizer,
-    out: Path,
-    progress: Callable[[int], None] | None = None,
-) -> dict[str, Any]:
+def encode_task(spec: TaskSpec, datasets_url: str, tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
     """Validate and encode every labelled split of one task into ``out``; train and dev must be there.
 
-    :param progress: called with the number of rows done since the last call.
     :return: the report, also written to ``out/meta.json``: task (of a user's own what it is, too), whether the rows
         are synthetic, tokenizer digest, vocabulary size, the ids of its special pieces where it has any, and a split's
         rows read, published, dropped by reason, by subset and by label, with the tokens and the longest row.
@@ -60,7 +53,7 @@ def encode_task(
         "tokenizer_digest": tokenizer.digest,
         "n_vocab": tokenizer.n_vocab,
         **({"specials": tokenizer.specials._asdict()} if tokenizer.specials else {}),
-        "splits": {split: _encode_split(spec, datasets_url, split, tokenizer, out, progress) for split in splits},
+        "splits": {split: _encode_split(spec, datasets_url, split, tokenizer, out) for split in splits},
     }
     write_json_atomic(out / "meta.json", report)
     return report
@@ -103,14 +96,7 @@ def dataset_fingerprint(spec: TaskSpec, datasets_url: str) -> str:
     return sha256_json({"files": files, "read_by": read_by})
 
 
-def _encode_split(
-    spec: TaskSpec,
-    datasets_url: str,
-    split: str,
-    tokenizer: Tokenizer,
-    out: Path,
-    progress: Callable[[int], None] | None,
-) -> dict[str, Any]:
+def _encode_split(spec: TaskSpec, datasets_url: str, split: str, tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
     dropped, subsets, labels = Counter[str](), Counter[str](), Counter[str]()
     rows = tokens = longest = 0
     form, schema = form_of(spec), _schema(tokenizer.n_vocab)
@@ -124,8 +110,6 @@ def _encode_split(
             rows, tokens, longest = rows + len(batch), tokens + sum(sizes), max(longest, *sizes)
             subsets.update(example.subset for example in batch if example.subset)
             labels.update(name for example in batch for name in form.counted(spec, example))
-            if progress:
-                progress(len(batch))
     return {
         "rows": rows,
         "published": spec.published_rows(split),

@@ -267,12 +267,6 @@ def test_the_index_lists_files_with_their_digests(tmp_path):
     assert file["sha256"] == hashlib.sha256((tmp_path / file["name"]).read_bytes()).hexdigest()
 
 
-def test_progress_adds_up_to_the_tokens(tmp_path):
-    seen: list[int] = []
-    write_shards([("a", [[1] * 7]), ("b", [[1]])], tmp_path, n_vocab=9, max_tokens=3, progress=seen.append)
-    assert sum(seen) == 8
-
-
 # --- text that stays as it is: its rows, their ids, a raw corpus, and the way from books to shards and back
 
 
