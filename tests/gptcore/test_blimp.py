@@ -25,6 +25,7 @@ from gptcore.models.network import LanguageModel
 from gptcore.nlu.blimp import FIELDS, PAIRS, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
+from tests.expected import expected
 from tests.gptcore.test_ngram import PlainKneserNey
 from tests.gptcore.tiny_blimp import WORDS, write_blimp
 from tests.realdata import real_data
@@ -201,18 +202,7 @@ def test_a_real_pair_is_read_as_it_stands() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ({"sentence_bad": " "}, "column 'sentence_bad': found ' ', expected text that is not empty"),
-        ({"sentence_good": None}, "column 'sentence_good': found None, expected text that is not empty"),
-        ({"UID": "passive_2"}, "column 'UID': found 'passive_2', expected 'passive_1', as the file is called"),
-        ({"linguistics_term": "binding"}, "column 'linguistics_term': found 'binding', expected 'argument_structure'"),
-        ({"linguistics_term": []}, r"column 'linguistics_term': found \[\], expected 'argument_structure'"),
-        ('{"UID": ', "column 9: found Expecting value, expected JSON"),
-        ("[]", r"found \[\], expected a JSON object"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), expected(__file__, "test_a_broken_row_names_its_place"))
 def test_a_broken_row_names_its_place(line: dict[str, object] | str, message: str, tmp_path: Path) -> None:
     path = write_blimp(str(tmp_path)) / "passive_1.jsonl"
     rows = path.read_text().splitlines()

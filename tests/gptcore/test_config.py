@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, PretrainConfig, check_same_shape, paper, preset_named
-from gptcore.knowledge.config import KagNETConfig, TransEConfig
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.sweep.plan import read_plan
+from tests.expected import expected
 
 
 def test_the_paper_preset_is_section_4_1() -> None:
@@ -52,45 +54,7 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     assert changed.pretrain == before.pretrain
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ({"fine": {}}, "not a section"),
-        ({"finetune": 3}, "expected a table"),
-        ({"finetune": {"rate": 1}}, "finetune.rate is not a setting; expected one of lr, "),
-        ({"finetune": {"max_rows": 1}}, "not a setting; did you mean max_eval_rows? expected one of lr, "),
-        ({"pretran": {"steps": 1}}, "pretran is not a section of settings; did you mean pretrain? expected"),
-        ({"finetune": {"epochs": 1.5}}, "expected int"),
-        ({"finetune": {"epochs": True}}, "expected int"),
-        ({"finetune": {"lr": "fast"}}, "expected float"),
-        ({"pretrain": {"steps": "many"}}, "pretrain.steps = 'many'; expected int"),
-        ({"tasks": {"rte": {"speed": 1}}}, "tasks.rte.speed is not a setting"),
-        ({"scratch": "yes"}, "scratch = 'yes'; expected bool"),
-        ({"seeds": "five"}, "seeds = 'five'; expected int"),
-        ({"seeds": -1}, "seeds = -1; expected 0 or more"),
-        ({"finetune": {"clf_pdrop": 1.0}}, "my.toml: finetune.clf_pdrop = 1.0: expected 0 or more, and less than 1"),
-        ({"finetune": {"warmup": -0.1}}, "finetune.warmup = -0.1: expected 0 or more"),
-        ({"finetune": {"clip_norm": 0}}, "finetune.clip_norm = 0.0: expected more than 0"),
-        ({"tasks": {"rte": {"lm_coef": -1}}}, "my.toml: tasks.rte.lm_coef = -1.0: expected 0 or more"),
-        ({"finetune": {"epochs": 0}}, "my.toml: finetune.epochs = 0: expected more than 0"),
-        ({"finetune": {"batch_size": 0}}, "my.toml: finetune.batch_size = 0: expected 1 or more"),
-        ({"finetune": {"max_eval_rows": 0}}, "my.toml: finetune.max_eval_rows = 0: expected 1 or more"),
-        ({"finetune": {"n_transfer": -2}}, "my.toml: finetune.n_transfer = -2: expected -1 or more"),
-        ({"finetune": {"snapshot": 0}}, "my.toml: finetune.snapshot = 0: expected 1 or more"),
-        ({"tasks": {"rte": {"max_train_rows": -1}}}, "my.toml: tasks.rte.max_train_rows = -1: expected 1 or more"),
-        ({"pretrain": {"epochs": -0.5}}, "my.toml: pretrain.epochs = -0.5: expected more than 0"),
-        ({"pretrain": {"steps": 0}}, "my.toml: pretrain.steps = 0: expected 1 or more"),
-        ({"pretrain": {"micro_batch_size": 0}}, "my.toml: pretrain.micro_batch_size = 0: expected 1 or more"),
-        ({"pretrain": {"eval_every": 0}}, "my.toml: pretrain.eval_every = 0: expected 1 or more"),
-        ({"pretrain": {"eval_tokens": 0}}, "my.toml: pretrain.eval_tokens = 0: expected 1 or more"),
-        ({"pretrain": {"checkpoint_every": 0}}, "my.toml: pretrain.checkpoint_every = 0: expected 1 or more"),
-        ({"pretrain": {"keep_checkpoints": 0}}, "my.toml: pretrain.keep_checkpoints = 0: expected 1 or more"),
-        ({"pretrain": {"beta2": 1.5}}, "pretrain.beta2 = 1.5: expected 0 or more, and less than 1"),
-        ({"pretrain": {"warmup_steps": -5}}, "pretrain.warmup_steps = -5: expected 0 or more"),
-        ({"pretrain": {"precision": "a"}}, "pretrain.precision = 'a': expected one of auto, float32, bfloat16"),
-        ({"model": {"n_embd": 130}}, "my.toml: model.n_embd = 130 is not a multiple"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "words"), expected(__file__, "test_a_wrong_override_names_its_place"))
 def test_a_wrong_override_names_its_place(overrides: dict[str, object], words: str) -> None:
     with pytest.raises(InputError) as error:
         preset_named("demo", overrides, "my.toml")
@@ -183,6 +147,13 @@ def test_the_quick_presets_run_one_seed_and_the_papers_as_many_as_each_task_says
 def test_limits_hold_under_another_default() -> None:
     """Settings of a kind of training that say another default of a shared field have that field's limits."""
     for kind in (FinetuneConfig, PretrainConfig, AdaptConfig, TransEConfig, KagNETConfig):
-        for name, value, expected in (("lr", 0.0, "more than 0"), ("batch_size", 0, "1 or more")):
-            with pytest.raises(InputError, match=rf"^{kind.section}.{name} = {value}: expected {expected}$"):
+        for name, value, limit in (("lr", 0.0, "more than 0"), ("batch_size", 0, "1 or more")):
+            with pytest.raises(InputError, match=rf"^{kind.section}.{name} = {value}: expected {limit}$"):
                 kind(**{name: value})
+
+
+@pytest.mark.parametrize(("kind", "changes", "words"), expected(__file__, "test_settings_of_no_use_are_refused"))
+def test_settings_of_no_use_are_refused(kind: str, changes: dict[str, Any], words: str) -> None:
+    kinds = (PretrainConfig, TransEConfig, KagNETConfig, GroundingConfig)
+    with pytest.raises(InputError, match=words):
+        next(each for each in kinds if each.__name__ == kind)(**changes)

@@ -83,27 +83,12 @@ def test_a_documents_own_names_come_before_others_of_the_same_pieces(
     assert found.tolist() == expected
 
 
-VOCABULARY = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "ann",
-    "##a",
-    "bar",
-    "##low",
-    "the",
-    "of",
-    "new",
-    "york",
-    "us",
-]
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] ann ##a bar ##low the of new york us"
 
 
 def word_pieces(folder: Path) -> WordPieceTokenizer:
     folder.mkdir(exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY.split()) + "\n")
     return WordPieceTokenizer.load(folder)  # type: ignore[return-value]
 
 

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gptcore.base.errors import InputError
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, bases, ground
@@ -312,21 +311,3 @@ def test_what_was_grounded_is_kept_as_it_is(questions: Questions, tmp_path: Path
     again = Grounded.load(tmp_path / "dev.safetensors")
     for field in dataclasses.fields(Grounded):
         assert np.array_equal(getattr(again, field.name), getattr(questions.graph, field.name))
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        (KagNETConfig, {"loss": "hinge"}, "kagnet.loss = 'hinge': expected one of cross-entropy, margin"),
-        (KagNETConfig, {"n_path": 0}, "kagnet.n_path = 0: expected 1 to 16777215"),
-        (KagNETConfig, {"n_hidden": 99_999_999_999}, "kagnet.n_hidden = 99999999999: expected 1 to 16777215"),
-        (KagNETConfig, {"pdrop": 1.5}, "kagnet.pdrop = 1.5: expected 0 or more, and less than 1"),
-        (KagNETConfig, {"margin": -1.0}, "kagnet.margin = -1.0: expected more than 0"),
-        (KagNETConfig, {"most_concepts": 1}, "kagnet.most_concepts = 1: expected 2 or more"),
-        (GroundingConfig, {"max_hops": 0}, "grounding.max_hops = 0: expected 1 or more"),
-        (GroundingConfig, {"least_score": 1.0}, "grounding.least_score = 1.0: expected 0 or more, and less than 1"),
-    ],
-)
-def test_settings_of_no_use_are_refused(kind: Any, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        kind(**changes)

@@ -32,6 +32,7 @@ from gptcore.nlu.registry import task_spec
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, QUESTIONS, links, reached, write_graph
 from gptcore.training import vectors
+from tests.expected import expected as table_of
 from tests.gptcore.jobs import StopAfter, wait_for_checkpoint
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -108,16 +109,7 @@ def test_of_entities_with_one_label_the_one_of_most_facts_is_meant() -> None:
         chosen_entities(graph, ["London"], 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x\tr\n", r"train.txt, line 1: found 2 columns between tabs, expected 3, or 4"),
-        ("x\tr\ty\nx\t \ty\n", r"train.txt, line 2, relation: found nothing, expected a name"),
-        ("x\tr\ty\tmaybe\n", r"train.txt, line 1, column 4: found 'maybe', expected 1 \(true\) or 0"),
-        ("x\tr\ty\t0\n", r"found no fact to learn from"),
-        ("", r"found no fact to learn from"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), table_of(__file__, "test_a_broken_row_names_file_line_and_column"))
 def test_a_broken_row_names_file_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_graph(write(tmp_path / "graph", train=text))
@@ -194,22 +186,7 @@ def test_the_in_house_split_is_cut_by_its_ids(tmp_path: Path) -> None:
     assert (example.fields, example.choices[2], example.label) == (("Where is it?",), "in c", 2)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("{", "line 1: found no JSON"),
-        ("[]\n", r"line 1: found \[\], expected an object"),
-        (asked(id=""), "line 1, column 'id': found '', expected text"),
-        (asked(answerKey="F"), "line 1, column 'answerKey': found 'F', expected one of A, B, C, D, E"),
-        (asked(question={"choices": []}), "line 1, column 'choices': found 0 of them, expected a list of 5"),
-        (
-            asked(question={"choices": [{"label": "A", "text": "x"}] * 5}),
-            "line 1, column 'choices': found .* expected an object each with label",
-        ),
-        (asked(question={"stem": " "}), "line 1, column 'stem': found ' ', expected text"),
-        ({"id": "q", "answerKey": "A", "question": "why"}, "line 1, column 'question': found 'why'"),
-    ],
-)
+@pytest.mark.parametrize(("row", "message"), table_of(__file__, "test_a_broken_question_names_line_and_field"))
 def test_a_broken_question_names_line_and_field(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_task("commonsenseqa", questions(tmp_path, row), "dev")
@@ -351,18 +328,3 @@ def test_kill_9_of_a_child_then_resume_is_exact(straight: Path, tmp_path: Path) 
     vectors.run(job, process.StopRequest())
     ours, theirs = (load_file(folder / "vectors/model.safetensors") for folder in (tmp_path / "killed", straight))
     assert all(torch.equal(ours[name], theirs[name]) for name in ("entities", "relations"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"norm": 3}, "transe.norm = 3: expected 1 or 2"),
-        ({"negatives": 0}, "transe.negatives = 0: expected 1 to 16777215"),
-        ({"margin": 0.0}, "transe.margin = 0.0: expected more than 0"),
-        ({"temperature": -1.0}, "transe.temperature = -1.0: expected 0 or more"),
-        ({"steps": 0}, "transe.steps = 0: expected 1 or more"),
-    ],
-)
-def test_settings_of_no_use_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        TransEConfig(**changes)

@@ -1,15 +1,19 @@
-"""The registry: pinned orders, published sizes and scores, and how small an entry stays."""
+"""The registry: pinned orders, published sizes and scores, how small an entry stays; and forms of rows: each is one
+file, whose parts are there, and nobody else asks which form a row is of."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import COLUMNS, REGISTRY, registry, task_spec
-from gptcore.nlu.forms import form_of
+from gptcore.nlu.examples import Record
+from gptcore.nlu.forms import FORMS, form_named, form_of
+from gptcore.nlu.registry import BEYOND
 
 
 def test_names_and_columns() -> None:
@@ -67,3 +71,58 @@ def test_unknown_task() -> None:
     assert task_spec("rte") is REGISTRY["rte"]
     with pytest.raises(InputError, match=r"found 'SST-2', expected one of .* \(did you mean sst2\?\)"):
         task_spec("SST-2")
+
+
+# --- forms
+
+
+ROOT = Path(__file__).resolve().parents[2]
+_NAMES = "single|labels|pair|choices|span|tags"
+COMPARED = re.compile(
+    rf"""\.form\b[^"\n]*(==|!=|\bin\b)|(==|!=|\bin)\s*[(\[{{]?["']({_NAMES})["']|["']({_NAMES})["']\s*(==|!=)"""
+    r"""|\[[\w.]*\bform\]|\.get\([\w.]*\bform\b"""
+)
+"""A line that compares a form with another, or with names of forms, or looks one up among names."""
+
+
+def test_row_forms_are_compared_in_their_room_alone() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for package in ("gptcore", "tasks", "flows")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if "nlu/forms/" not in str(path)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if COMPARED.search(line.partition("#")[0]) and not line.lstrip().startswith(("from ", '"""', ":"))
+    ]
+    assert len(found) <= 5, "\n".join(found)
+
+
+def test_every_form_has_its_parts() -> None:
+    assert list(FORMS) == ["single", "labels", "pair", "choices", "span", "tags"]
+    for form in FORMS.values():
+        parts = ("loss", "soft_loss", "rows", "asked_rows", "predictions", "stderrs", "own_row")
+        assert all(callable(form.part(name)) for name in parts)
+        assert callable(form.part("position_targets")) if form.places else not form.position_targets
+        assert list(form.fitted_floors()) == ["majority class", "bag of words"]
+
+
+def test_a_form_that_is_none_is_named() -> None:
+    with pytest.raises(InputError, match="form = 'triple', expected one of single, labels, pair, choices, span, tags"):
+        form_named("triple")
+
+
+@pytest.mark.parametrize("spec", [*REGISTRY.values(), *BEYOND.values()], ids=lambda spec: spec.name)
+def test_an_answer_is_spelled_and_read_back(spec) -> None:
+    form = form_of(spec)
+    if form.places:
+        return
+    for value in (0.0, 1.0):
+        assert form.number_of(spec, form.spelled(spec, value)) == value
+    assert form.number_of(spec, "none of them") is None
+    logits = np.linspace(-1, 1, len(spec.choices) or form.n_outputs(spec), dtype=np.float32)
+    answer = form.described(spec, logits)
+    assert list(form.cells(answer)) == list(form.signature(spec))
+    assert set(spec.metrics) <= set(form.metrics(spec)[0])
+    if not spec.score_range:
+        row = Record("f", "1", {spec.label: form.spelled(spec, 1.0)})
+        assert form.label_of(spec, row) == 1.0

@@ -17,6 +17,7 @@ from gptcore.evaluation.bits import bits_per_byte
 from gptcore.sweep.halving import Rung, fewer_rows, rungs, shortened, survivors
 from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, read_plan, toml
 from gptcore.sweep.space import Choice, Range, Value, draw
+from tests.expected import expected as table_of
 
 FILE = """
 preset = "small"
@@ -177,131 +178,7 @@ def test_a_draw_holds_for_the_tasks_that_the_preset_excepts() -> None:
     assert {trial.preset.finetune_for("rte").epochs for trial in kept.trials} == {9}, "the file itself says so"
 
 
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown field": ({"trails": 3}, "trails is no field of a sweep"),
-    "a missing one": ({"objective": None}, "objective = None; expected text"),
-    "trials of the wrong type": ({"trials": 3.0}, "trials = 3.0; expected an integer"),
-    "a yes for a number": ({"trials": True}, "trials = True; expected an integer"),
-    "no trials": ({"trials": 0}, "trials = 0; expected 1 to 1000"),
-    "rungs without end": ({"rungs": 10**9}, "rungs = 1000000000; expected 1 to 10"),
-    "an unknown preset": ({"preset": "huge"}, "preset = 'huge'; expected one of demo"),
-    "an unknown objective": ({"objective": "test/score"}, "objective = 'test/score'; expected one of validation/loss"),
-    "too few trials": ({"rungs": 3}, "trials = 3; expected 9 or more"),
-    "nothing to choose": ({"space": {}}, "found nothing to choose"),
-    "an unknown section": ({"space": {"pretrian": {"lr": [1, 2]}}}, "space.pretrian: expected one of tokenizer, model"),
-    "other held-out documents": ({"space": {"corpus": {"min_characters": [1, 2]}}}, "space.corpus: expected one of"),
-    "an unknown setting": ({"space": {"pretrain": {"rate": [1, 2]}}}, "space.pretrain.rate is not a setting"),
-    "a value of the wrong type": (
-        {"space": {"pretrain": {"batch_size": [8, 16.5]}}},
-        "space.pretrain.batch_size = 16.5; expected int",
-    ),
-    "a name that MLflow does not take": (
-        {"together": {"size (x)": {"a": {"pretrain": {"lr": 1}}, "b": {"pretrain": {"lr": 2}}}}},
-        r"together.size \(x\): expected a name of letters, digits, _ and -",
-    ),
-    "two labels with the same settings": (
-        {"together": {"size": {"a": {"pretrain": {"beta1": 0.5}}, "b": {"pretrain": {"beta1": 0.5}}}}},
-        "together.size: two labels have the same settings",
-    ),
-    "a rate out of range": ({"space": {"finetune": {"clf_pdrop": [0.5, 1.5]}}, "settings": {}}, "clf_pdrop"),
-    "one value": ({"space": {"pretrain": {"lr": [1e-3]}}}, "expected two or more values, each once"),
-    "a value twice": ({"space": {"pretrain": {"lr": [1, 1.0, 2]}}}, "expected two or more values, each once"),
-    "no list": ({"space": {"pretrain": {"lr": 1e-3}}}, "expected a list of values, or { low"),
-    "an unknown end": ({"space": {"pretrain": {"lr": {"min": 1, "high": 2}}}}, "lr.min is no field of a range"),
-    "no end": ({"space": {"pretrain": {"lr": {"low": 1}}}}, "space.pretrain.lr: found no high"),
-    "ends that cross": ({"space": {"pretrain": {"lr": {"low": 2, "high": 1}}}}, "expected low < high"),
-    "an end of the wrong type": (
-        {"space": {"pretrain": {"batch_size": {"low": 1.5, "high": 8}}}},
-        "batch_size.low = 1.5; expected int",
-    ),
-    "no logarithm": (
-        {"space": {"pretrain": {"lr": {"low": 0, "high": 1, "scale": "log"}}}},
-        "low < high, both above 0",
-    ),
-    "an unknown scale": ({"space": {"pretrain": {"lr": {"low": 1, "high": 2, "scale": "ln"}}}}, "scale = 'ln'"),
-    "a range of words": ({"space": {"pretrain": {"precision": {"low": 1, "high": 2}}}}, "only numbers have a range"),
-    "sizes that do not fit": (
-        {"space": {"model": {"n_embd": [128, 130, 132]}}},
-        r"a.toml: trial \d \(model.n_embd 130\): model.n_embd = 130 is not a multiple of model.n_head = 4",
-    ),
-    "a rate of nothing": ({"space": {"pretrain": {"lr": [-1.0, 0.0, 1.0]}}}, "pretrain.lr = .*: expected more than 0"),
-    "a setting in two places": (
-        {"settings": {"pretrain": {"lr": 1e-3}}},
-        "pretrain.lr is in settings and in space.pretrain.lr; expected it in one",
-    ),
-    "a setting in two groups": (
-        {"together": {"rate": {"a": {"pretrain": {"lr": 1.0}}, "b": {"pretrain": {"lr": 2.0}}}}},
-        "pretrain.lr is in space.pretrain.lr and in together.rate",
-    ),
-    "groups that differ": (
-        {"together": {"size": {"a": {"model": {"n_layer": 1}}, "b": {"model": {"n_head": 2}}}}},
-        "together.size.b: expected the same settings",
-    ),
-    "a group of one": ({"together": {"size": {"a": {"model": {"n_layer": 1}}}}}, "expected two or more labels"),
-    "a loss a token of two vocabularies": (
-        {"space": {"tokenizer": {"n_merges": [100, 200, 300]}}},
-        "a loss a token does not compare between vocabularies",
-    ),
-    "fine-tuning without a score": (
-        {"space": {"finetune": {"lr": [1, 2, 3]}}},
-        "finetune.lr changes nothing of validation/loss; expected the objective dev/score",
-    ),
-    "a size that follows": ({"space": {"model": {"n_vocab": [10, 20, 30]}}}, "model.n_vocab follows from"),
-    "a score of no task": ({"objective": SCORE}, "expected those that dev/score is the mean of"),
-    "a task of a loss": ({"tasks": ["rte"]}, "expected none with the objective validation/loss"),
-    "seeds of a loss": ({"seeds": 2}, "expected the objective dev/score"),
-    "an unknown task": ({"objective": SCORE, "tasks": ["rta"]}, "a.toml: tasks: .*rta"),
-    "a setting that does not exist": ({"settings": {"model": {"depth": 1}}}, "settings: model.depth is not a setting"),
-    "a label that MLflow does not take": (
-        {"together": {"size": {"4x (deep)": {"model": {"n_layer": 4}}, "flat": {"model": {"n_layer": 2}}}}},
-        r"together.size.4x \(deep\): expected a label of letters, digits, spaces",
-    ),
-    "a group that is a column": (
-        {"together": {"seconds": {"a": {"model": {"n_layer": 4}}, "b": {"model": {"n_layer": 2}}}}},
-        "together.seconds: the table of results has a column of that name",
-    ),
-    "epochs beside steps": (
-        {"space": {"pretrain": {"epochs": [1.0, 2.0, 3.0]}}},
-        "pretrain.epochs changes nothing beside pretrain.steps",
-    ),
-    "a rate that no task takes": (
-        {
-            "objective": SCORE,
-            "tasks": ["rte"],
-            "settings": {"tasks": {"rte": {"lr": 1e-4}}},
-            "space": {"finetune": {"lr": [1e-3, 2e-3, 3e-3]}},
-        },
-        "finetune.lr changes nothing: each of rte has its own lr",
-    ),
-    "a rate that every task draws": (
-        {
-            "objective": SCORE,
-            "tasks": ["rte"],
-            "space": {"finetune": {"lr": [1e-3, 2e-3]}, "tasks": {"rte": {"lr": [1e-3, 2e-3]}}},
-        },
-        "finetune.lr changes nothing: each of rte has its own lr",
-    ),
-    "other dev rows for each": (
-        {"objective": SCORE, "tasks": ["rte"], "space": {"finetune": {"max_eval_rows": [10, 20, 2000]}}},
-        "finetune.max_eval_rows: trials compare on the same dev rows",
-    ),
-    "an end without end": (
-        {"space": {"pretrain": {"steps": {"low": 1, "high": 10**400}}}},
-        "steps.high = 10000.*; expected less than 2",
-    ),
-    "ends too far apart": ({"space": {"pretrain": {"lr": {"low": -1e308, "high": 1e308}}}}, "less far apart"),
-    "a count without end": ({"space": {"pretrain": {"steps": [1, 2, 10**400]}}}, "steps = 10000.*; expected less"),
-    "a setting of no task": ({"settings": {"tasks": {"scitial": {"epochs": 3}}}}, "settings: .*scitial"),
-    "no updates between checkpoints": (
-        {"space": {"pretrain": {"checkpoint_every": [0, 10, 20]}}},
-        "pretrain.checkpoint_every = 0: expected 1 or more",
-    ),
-    "another task's model": (
-        {"settings": {"tasks": {"rte": {"from_task": "mnli"}}}},
-        "tasks.rte.from_task: trials start from the checkpoint itself; expected no such setting",
-    ),
-    "nothing as a setting": ({"settings": {"finetune": {"max_train_rows": None}}}, "expected a number, true, false"),
-}
+BAD: dict[str, tuple[dict[str, Any], str]] = table_of(__file__, "BAD")
 
 
 @pytest.mark.parametrize("case", BAD)
