@@ -9,22 +9,21 @@ from gptcore.config import CorpusConfig
 from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.parallel import partition_map
-from tests.benchmarks.table import Rate, Work, in_turns, line
-from tests.benchmarks.text import books
+from tests.benchmarks.table import Rate, Work, beside, line
+from tests.benchmarks.text import texts_of_books
 from tests.trials.growth import STAGES, measured, write_books
 
 _SMALL, _LARGE = 20, 200  # MB; `python -m tests.trials.growth` goes on to 2 GB
 
 
-def run(_seconds: float) -> None:
+def run(_seconds: float, folder: Path) -> None:
     """Rows 4 and 12, as far as the corpus goes."""
-    with tempfile.TemporaryDirectory() as name:
-        _two_processes(Path(name))
-        _growth(Path(name))
+    _two_processes(folder)
+    _growth(folder)
 
 
 def _two_processes(folder: Path) -> None:
-    texts = books()
+    texts = texts_of_books()
     for number, text in enumerate(texts):
         (folder / f"{number:03d}.txt").write_bytes(text.encode())
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
@@ -32,19 +31,13 @@ def _two_processes(folder: Path) -> None:
     def cleaning(processes: int) -> Work:
         def clean() -> float:
             with tempfile.TemporaryDirectory() as out, partition_map(processes=processes) as parallel:
-                build_corpus(
-                    RawCorpus.at(str(folder / "*.txt")),
-                    Path(out),
-                    CorpusConfig(),
-                    map=parallel,
-                    progress=lambda *_: None,
-                )
+                books = RawCorpus.at(str(folder / "*.txt"))
+                build_corpus(books, Path(out), CorpusConfig(), map=parallel, progress=lambda *_: None)
             return megabytes
 
         return clean
 
-    found = in_turns({"two": cleaning(2), "one": cleaning(1)}, 0.0)
-    line("4", f"clean {len(texts)} books on 2 processes", found["two"], found["one"], "MB/s", ">= 1.8x", "on 1")
+    beside("4", f"clean {len(texts)} books on 2 processes", "MB/s", 0.0, cleaning(2), (cleaning(1), ">= 1.8x", "on 1"))
 
 
 def _growth(folder: Path) -> None:

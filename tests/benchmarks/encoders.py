@@ -8,16 +8,11 @@ batch to its longest row. Rows of SST-2, MRPC and SQuAD where GPTMILL_REAL_DATA 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -37,7 +32,7 @@ from gptcore.config.operations import MASK_SHARE
 from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES, students
-from gptcore.machine.device import autocast, pick_dtype
+from gptcore.machine.device import pick_dtype
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.nlu.encoded import encode_task
@@ -45,14 +40,12 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import EncoderReader
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.nlu.rows import TaskRows
 from gptcore.objectives.distillation import Distilled
-from gptcore.storyworld.write import generate
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tests.benchmarks.finetune import our_updates
-from tests.benchmarks.step import updating
-from tests.benchmarks.table import Work, in_turns, line
+from tests.benchmarks.finetune import our_updates, script_updates, shuffled, sources
+from tests.benchmarks.step import COMPILED, updating
+from tests.benchmarks.table import Work, beside
 from tests.gptcore.reading import task_rows
 
 Loss = Callable[[dict[str, Tensor]], Tensor]
@@ -63,21 +56,18 @@ _SHAPES = (("demo", 24, 2_026), ("small", 16, 4_372), ("base", 8, 30_522))
 _ANSWERED, _AT_ONCE = 64, 32
 
 
-def run(seconds: float) -> None:
+def run(seconds: float, folder: Path) -> None:
     """Rows 18 to 21."""
-    torch.set_num_threads(os.cpu_count() or 1)
     for family in ("bert", "electra"):
         for shape, rows, n_vocab in _SHAPES:
             _updates(family, shape, rows, n_vocab, seconds)
     for family in students():
         _distillation(family, *_SHAPES[0], seconds)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        datasets, tokenizer = _sources(folder)
-        for task in ("sst2", "mrpc"):
-            encode_task(task_spec(task), str(datasets), tokenizer, folder / task)
-            _fine_tuning(task_spec(task), folder / task, tokenizer, seconds)
-        _answers(task_spec("squad"), datasets, folder / "model", tokenizer, seconds)
+    datasets, tokenizer = sources(folder, WordPieceTokenizer)
+    for task in ("sst2", "mrpc"):
+        encode_task(task_spec(task), str(datasets), tokenizer, folder / task)
+        _fine_tuning(task_spec(task), folder / task, tokenizer, seconds)
+    _answers(task_spec("squad"), datasets, folder / "model", tokenizer, seconds)
 
 
 # --- pre-training
@@ -197,21 +187,10 @@ def _updates(family: str, shape: str, rows: int, n_vocab: int, seconds: float) -
         wrapped = wrap(loss)
         return updating(model, lambda: wrapped(batch), dtype, n_tokens)
 
-    works = {
-        "ours": work(*our_loss(family, config)),
-        "eager": work(*their_loss(family, config)),
-        "compiled": work(*their_loss(family, config), torch.compile),
-    }
-    started = time.perf_counter()
-    for update in works.values():
-        update()
-        update()
-    waited = time.perf_counter() - started
-    found = in_turns(works, seconds)
     what = f"update, {FAMILIES[family].title} {shape} {rows} x {config.n_ctx}, {str(dtype)[6:]}"
-    line("18", what, found["ours"], found["eager"], "tokens/s", ">= 1.3x", "transformers")
-    peer_is = f"the same compiled; {waited:.0f} s to warm all three up"
-    line("18", what, found["ours"], found["compiled"], "tokens/s", ">= 1.0x", peer_is)
+    eager = (work(*their_loss(family, config)), ">= 1.3x", "transformers")
+    compiled = (work(*their_loss(family, config), torch.compile), ">= 1.0x", COMPILED)
+    beside("18", what, "tokens/s", seconds, work(*our_loss(family, config)), eager, compiled, warm=2)
     torch._dynamo.reset()
 
 
@@ -228,27 +207,13 @@ def _distillation(family: str, shape: str, rows: int, n_vocab: int, seconds: flo
     objective = recipe.objective(trained, preset.pretrain)
     teacher, loss = our_loss("bert", config)
     n_tokens = batch["tokens"].numel()
-    works = {
-        "student": updating(trained, lambda: objective(batch)[0], dtype, n_tokens),
-        "teacher": updating(teacher, lambda: loss(batch), dtype, n_tokens),
-    }
-    for update in works.values():
-        update()
-        update()
-    found = in_turns(works, seconds)
     what = f"update, {FAMILIES[family].title} of half the layers beside its teacher, {shape} {rows} x {config.n_ctx}"
-    line("21", what, found["student"], found["teacher"], "tokens/s", ">= 0.6x", "the teacher's own")
+    student = updating(trained, lambda: objective(batch)[0], dtype, n_tokens)
+    peer = (updating(teacher, lambda: loss(batch), dtype, n_tokens), ">= 0.6x", "the teacher's own")
+    beside("21", what, "tokens/s", seconds, student, peer, warm=2)
 
 
 # --- fine-tuning
-
-
-def _sources(folder: Path) -> tuple[Path, Tokenizer]:
-    if real := os.environ.get("GPTMILL_REAL_DATA"):
-        return Path(real), Tokenizer.load(str(Path(real, "bert")))
-    generate(folder / "world", seed=1, books=4, characters=100_000, pages=80)
-    texts = [path.read_text(encoding="utf-8") for path in sorted((folder / "world" / "books").glob("*.txt"))]
-    return folder / "world" / "datasets", WordPieceTokenizer.train(texts, 2000)
 
 
 def _config(tokenizer: Tokenizer) -> EncoderConfig:
@@ -265,47 +230,22 @@ def _ours(spec: TaskSpec, tokenizer: Tokenizer) -> EncoderClassificationModel:
 def _fine_tuning(spec: TaskSpec, dataset: Path, tokenizer: Tokenizer, seconds: float) -> None:
     config = dataclasses.replace(preset_named("small", {"family": "bert"}).finetune_for(spec.name), lm_coef=0.0)
     network = _config(tokenizer)
-    rows = task_rows(
-        spec,
-        dataset,
-        "train",
-        n_ctx=network.n_ctx,
-        n_vocab=network.n_vocab,
-        max_rows=None,
-        seed=0,
-        kind=EncoderReader,
-    )
-    ours = our_updates(spec, _ours(spec, tokenizer), rows, config)
+    sizes = {"n_ctx": network.n_ctx, "n_vocab": network.n_vocab}
+    rows = task_rows(spec, dataset, "train", **sizes, max_rows=None, seed=0, kind=EncoderReader)
     script = BertForSequenceClassification(
         BertConfig(**as_transformers(network), num_labels=form_of(spec).n_outputs(spec))
     ).train()
-    optimizer = torch.optim.AdamW(script.parameters(), lr=config.lr, fused=True)
-    batches = _shuffled(rows, config.batch_size)
+    batches = shuffled(rows, config.batch_size)
 
-    def theirs() -> float:
-        chosen = rows.batch(next(batches))
+    def loss() -> Tensor:
+        chosen = next(batches)
         marks = {name: mark[:, 0] for name, mark in chosen.marks.items()}
-        with autocast(_CPU, pick_dtype("auto", _CPU)):
-            found = script(chosen.tokens[:, 0], token_type_ids=marks["segments"], attention_mask=marks["mask"])
-            loss = F.cross_entropy(found.logits, chosen.labels)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
-        nn.utils.clip_grad_norm_(script.parameters(), config.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-        return config.batch_size
+        found = script(chosen.tokens[:, 0], token_type_ids=marks["segments"], attention_mask=marks["mask"])
+        return F.cross_entropy(found.logits, chosen.labels)
 
-    ours()
-    theirs()
-    found = in_turns({"ours": ours, "script": theirs}, seconds)
-    what = f"fine-tuning an encoder, {spec.name}"
-    line("19", what, found["ours"], found["script"], "rows/s", ">= 1.5x", "a script that pads to its batch")
-
-
-def _shuffled(rows: TaskRows, size: int) -> Iterator[np.ndarray[Any, Any]]:
-    generator = np.random.default_rng(0)
-    for _ in itertools.count():
-        order = generator.permutation(len(rows))
-        yield from (order[at : at + size] for at in range(0, len(order) - size + 1, size))
+    peer = (script_updates(script, loss, config), ">= 1.5x", "a script that pads to its batch")
+    ours = our_updates(spec, _ours(spec, tokenizer), rows, config)
+    beside("19", f"fine-tuning an encoder, {spec.name}", "rows/s", seconds, ours, peer, warm=1)
 
 
 # --- answers
@@ -350,7 +290,5 @@ def _answers(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenizer,
                 pairs.argmax().item()
         return len(examples)
 
-    fast()
-    plain()
-    found = in_turns({"ours": fast, "plain": plain}, seconds)
-    line("20", "predict, squad", found["ours"], found["plain"], "rows/s", "", "a script, the spans' text left out")
+    peer = (plain, "", "a script, the spans' text left out")
+    beside("20", "predict, squad", "rows/s", seconds, fast, peer, warm=1)

@@ -8,11 +8,9 @@ and RACE where GPTMILL_REAL_DATA has them, else generated ones.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +42,8 @@ from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.loop import Trainer, Training
 from gptcore.training.schedules import warmup_linear
-from tests.benchmarks.step import as_transformers
-from tests.benchmarks.table import Work, in_turns, line
+from tests.benchmarks.step import as_transformers, updating
+from tests.benchmarks.table import Work, beside
 from tests.gptcore.reading import collate, sequences_of, task_rows
 
 _TASKS = ("mrpc", "sst2", "race")
@@ -54,36 +52,36 @@ _EVAL_ROWS, _EVAL_BATCH = 256, 32
 _CPU = torch.device("cpu")
 
 
-def run(seconds: float) -> None:
+def run(seconds: float, folder: Path) -> None:
     """Rows 6 and 7."""
-    torch.set_num_threads(os.cpu_count() or 1)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        datasets, tokenizer = sources(folder)
-        for task in _TASKS:
-            spec = task_spec(task)
-            encode_task(task_spec(task), str(datasets), tokenizer, folder / task)
-            _training(spec, folder / task, seconds)
-            _evaluation(spec, folder / task, seconds)
-            _answering(spec, datasets, folder / f"{task}-model", tokenizer, seconds)
+    datasets, tokenizer = sources(folder)
+    for spec in map(task_spec, _TASKS):
+        dataset = folder / spec.name
+        encode_task(spec, str(datasets), tokenizer, dataset)
+        _training(spec, dataset, seconds)
+        _evaluation(spec, dataset, seconds)
+        _answering(spec, datasets, folder / f"{spec.name}-model", tokenizer, seconds)
 
 
-def sources(folder: Path) -> tuple[Path, Tokenizer]:
-    """Where the datasets are, and what they are encoded with."""
+def sources(folder: Path, kind: type[Tokenizer] = WordTokenizer) -> tuple[Path, Tokenizer]:
+    """Where the datasets are, and what they are encoded with: a released vocabulary, or one of generated books."""
     if real := os.environ.get("GPTMILL_REAL_DATA"):
+        if kind is not WordTokenizer:
+            return Path(real), Tokenizer.load(str(Path(real, "bert")))
         release = Path(real, "openai-gpt")
         files = str(release / "encoder_bpe_40000.json"), str(release / "vocab_40000.bpe")
         return Path(real), Tokenizer.from_openai(*files)
     generate(folder / "world", seed=1, books=4, characters=100_000, pages=80)
     texts = [path.read_text(encoding="utf-8") for path in sorted((folder / "world" / "books").glob("*.txt"))]
-    return folder / "world" / "datasets", WordTokenizer.train(texts, 2000)
+    return folder / "world" / "datasets", kind.train(texts, 2000)
 
 
 def _model_config(n_vocab: int = _N_VOCAB) -> ModelConfig:
     return dataclasses.replace(small().model, n_vocab=n_vocab, n_special=N_SPECIAL)
 
 
-def _ours(spec: TaskSpec, n_vocab: int = _N_VOCAB) -> ClassificationModel:
+def network(spec: TaskSpec, n_vocab: int = _N_VOCAB) -> ClassificationModel:
+    """A model for a task, of the preset small's shape and with random weights."""
     draws = torch.Generator().manual_seed(0)
     return ClassificationModel(GPT(_model_config(n_vocab), draws), spec.form, form_of(spec).n_outputs(spec), 0.1, draws)
 
@@ -122,14 +120,12 @@ class _Plain(nn.Module):
         return loss
 
 
-def _plain_batches(spec: TaskSpec, rows: TaskRows, size: int, length: int | None) -> Iterator[TaskBatch]:
-    """Shuffled rows for ever."""
+def shuffled(rows: TaskRows, size: int) -> Iterator[TaskBatch]:
+    """Batches of shuffled rows for ever, each padded to its longest."""
     generator = np.random.default_rng(0)
-    for _ in itertools.count():
+    while True:
         order = generator.permutation(len(rows))
-        for at in range(0, len(order) - size + 1, size):
-            batch = rows.batch(order[at : at + size])
-            yield batch if length is None else _padded(batch, length)
+        yield from (rows.batch(order[at : at + size]) for at in range(0, len(order) - size + 1, size))
 
 
 def _padded(batch: TaskBatch, length: int) -> TaskBatch:
@@ -142,21 +138,15 @@ def _padded(batch: TaskBatch, length: int) -> TaskBatch:
 def _training(spec: TaskSpec, dataset: Path, seconds: float) -> None:
     rows = _rows(spec, dataset, "train")
     config = dataclasses.replace(small().finetune_for(spec.name), lm_coef=0.0)
-    works = {
-        "ours": our_updates(spec, _ours(spec), rows, config),
-        "ours, L3": our_updates(spec, _ours(spec), rows, dataclasses.replace(config, lm_coef=0.5)),
-        "batch": _their_updates(spec, rows, config, None),
-        "n_ctx": _their_updates(spec, rows, config, _model_config().n_ctx),
-        "batch, L3": _their_updates(spec, rows, dataclasses.replace(config, lm_coef=0.5), None),
-    }
-    for work in works.values():
-        work()
-    found = in_turns(works, seconds)
-    what = f"fine-tuning, {spec.name}"
-    line("6", what, found["ours"], found["batch"], "rows/s", ">= 1.5x", "a script that pads to its batch")
-    line("6", what, found["ours"], found["n_ctx"], "rows/s", ">= 3x", "one that pads to n_ctx")
-    line("6", f"{what}, L3", found["ours, L3"], found["ours"], "rows/s", ">= 0.63x", "ours without")
-    line("6", f"{what}, L3", found["ours, L3"], found["batch, L3"], "rows/s", "", "the script with it")
+    auxiliary = dataclasses.replace(config, lm_coef=0.5)
+    ours = our_updates(spec, network(spec), rows, config)
+    batch = (_their_updates(spec, rows, config, None), ">= 1.5x", "a script that pads to its batch")
+    whole = (_their_updates(spec, rows, config, _model_config().n_ctx), ">= 3x", "one that pads to n_ctx")
+    beside("6", f"fine-tuning, {spec.name}", "rows/s", seconds, ours, batch, whole, warm=1)
+    both = our_updates(spec, network(spec), rows, auxiliary)
+    theirs = (_their_updates(spec, rows, auxiliary, None), "", "the script with it")
+    without = (ours, ">= 0.63x", "ours without")
+    beside("6", f"fine-tuning, {spec.name}, L3", "rows/s", seconds, both, without, theirs, warm=1)
 
 
 class _Silent:
@@ -191,26 +181,24 @@ def our_updates(spec: TaskSpec, model: Classifier, rows: TaskRows, config: Finet
 
 
 def _their_updates(spec: TaskSpec, rows: TaskRows, config: FinetuneConfig, length: int | None) -> Work:
-    model = _Plain(spec).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
-    batches = _plain_batches(spec, rows, config.batch_size, length)
+    model, batches = _Plain(spec).train(), shuffled(rows, config.batch_size)
 
-    def update() -> float:
+    def loss() -> Tensor:
         batch = next(batches)
-        with autocast(_CPU, pick_dtype("auto", _CPU)):
-            loss = model.loss(batch, config.lm_coef)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-        return config.batch_size
+        return model.loss(batch if length is None else _padded(batch, length), config.lm_coef)
 
-    return update
+    return script_updates(model, loss, config)
+
+
+def script_updates(model: nn.Module, loss: Callable[[], Tensor], config: FinetuneConfig) -> Work:
+    """Updates as a plain script has them."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
+    return updating(model, loss, pick_dtype("auto", _CPU), config.batch_size, optimizer)
 
 
 def _evaluation(spec: TaskSpec, dataset: Path, seconds: float) -> None:
     rows = _rows(spec, dataset, "dev", _EVAL_ROWS)
-    ours, plain = _ours(spec).eval(), _Plain(spec).eval()
+    ours, plain = network(spec).eval(), _Plain(spec).eval()
     dtype = pick_dtype("auto", _CPU)
 
     def fast() -> float:
@@ -222,17 +210,15 @@ def _evaluation(spec: TaskSpec, dataset: Path, seconds: float) -> None:
             _read(plain, rows.batch(range(at, min(at + _EVAL_BATCH, len(rows)))), dtype)
         return len(rows)
 
-    found = in_turns({"ours": fast, "plain": script}, seconds)
-    line("7", f"evaluation, {spec.name}", found["ours"], found["plain"], "rows/s", ">= 2x", "a script")
+    beside("7", f"evaluation, {spec.name}", "rows/s", seconds, fast, (script, ">= 2x", "a script"))
 
 
 def _answering(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenizer, seconds: float) -> None:
     """`predict`, a model in memory; the script has our tokenizer too, as transformers' is the slower one."""
     examples = load_task(spec.name, str(datasets), split="dev")[:_EVAL_ROWS]
     lines = [json.dumps(_own_row(spec, example)).encode() for example in examples]
-    _ours(spec, tokenizer.n_vocab).save(
-        folder, {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
-    )
+    extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
+    network(spec, tokenizer.n_vocab).save(folder, extra)
     model, plain = TaskModel(folder, tokenizer), _Plain(spec).eval()
     tokenizer.encode_batch([text for row in examples for text in (*row.fields, *row.choices)])  # both find it warm
 
@@ -242,15 +228,11 @@ def _answering(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenize
     def script() -> float:
         for at in range(0, len(examples), _EVAL_BATCH):
             some = examples[at : at + _EVAL_BATCH]
-            _read(
-                plain,
-                collate(spec, [_sequences(spec, row, tokenizer) for row in some], [None] * len(some)),
-                torch.float32,
-            )
+            batch = collate(spec, [_sequences(spec, row, tokenizer) for row in some], [None] * len(some))
+            _read(plain, batch, torch.float32)
         return len(examples)
 
-    found = in_turns({"ours": fast, "plain": script}, seconds)
-    line("7", f"predict, {spec.name}", found["ours"], found["plain"], "rows/s", ">= 2x", "a script")
+    beside("7", f"predict, {spec.name}", "rows/s", seconds, fast, (script, ">= 2x", "a script"))
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ token), so its port of GPT-2 stands beside it: of the same sizes, with a cache.
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
@@ -14,14 +14,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPT
 from gptcore.config import ModelConfig
 from gptcore.models.incremental import open_reader
 from gptcore.models.transformer import GPT
-from tests.benchmarks.table import Work, in_turns, line
+from tests.benchmarks.table import Work, beside
 
 _PROMPT, _NEW = 32, 64  # tokens
 
 
-def run(seconds: float) -> None:
+def run(seconds: float, _folder: Path) -> None:
     """Row 9."""
-    torch.set_num_threads(os.cpu_count() or 1)
     config = ModelConfig()
     ours = GPT(config, torch.Generator().manual_seed(0)).eval()
     gpt_1 = OpenAIGPTLMHeadModel(OpenAIGPTConfig()).eval()
@@ -31,11 +30,10 @@ def run(seconds: float) -> None:
     ).eval()
     for batch, target in ((1, ">= 5x"), (8, ">= 2x")):
         prompts = torch.randint(config.n_vocab, (batch, _PROMPT), generator=torch.Generator().manual_seed(0))
-        works = {"ours": _ours(ours, prompts), "gpt-1": _theirs(gpt_1, prompts), "gpt-2": _theirs(gpt_2, prompts)}
-        found = in_turns(works, seconds)
         what = "greedy text, paper size, " + ("one sequence" if batch == 1 else f"{batch} sequences")
-        line("9", what, found["ours"], found["gpt-1"], "tokens/s", target, "transformers; its GPT-1 has no cache")
-        line("9", what, found["ours"], found["gpt-2"], "tokens/s", "", "its GPT-2 of that size, with a cache")
+        without = (_theirs(gpt_1, prompts), target, "transformers; its GPT-1 has no cache")
+        cached = (_theirs(gpt_2, prompts), "", "its GPT-2 of that size, with a cache")
+        beside("9", what, "tokens/s", seconds, _ours(ours, prompts), without, cached)
 
 
 def _ours(model: GPT, prompts: torch.Tensor) -> Work:

@@ -14,6 +14,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from tests.benchmarks.table import Work, shown
 _WINDOWS = 8
 
 
-def run(_: float) -> None:
+def run(_seconds: float, _folder: Path) -> None:
     """Row 8, in bfloat16."""
     products = pick_dtype("auto", torch.device("cpu")) == torch.bfloat16
     for family, shape, target in (("gpt", "paper", "<= 0.5x"), ("bert", "BERT base", "<= 0.6x")):

@@ -7,13 +7,13 @@ fine-tunes (they take some minutes to be sent).
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,23 +41,21 @@ _AT_ONCE = 3_000  # objects
 _ROOT = "files-0123456789ab"
 
 
-def run(seconds: float) -> None:
-    """Row 17."""
-    del seconds  # a look-up is timed whole
-    with tempfile.TemporaryDirectory() as name:
-        os.environ["GPTMILL_HOME"] = name
-        prefect, mlflow, database = free_ports(3)
-        layout = Layout(True, prefect, mlflow, database, s3_port())
-        found = credentials.ensure_credentials(layout.prefect_url, layout.mlflow_url, layout.s3_url)
-        s3.prepare(found)
-        server = service("s3", layout, found)
-        process = start(server, Path(name))
-        try:
-            wait_until_ready(server, process, Path(name))
-            os.environ.update({key: found[key] for key in credentials.S3})
-            _measure(*_filled(Store(s3.STORE)))
-        finally:
-            stop([(process, signal.SIGKILL)])
+def run(_seconds: float, folder: Path) -> None:
+    """Row 17; a look-up is timed whole."""
+    os.environ["GPTMILL_HOME"] = str(folder)
+    prefect, mlflow, database = free_ports(3)
+    layout = Layout(True, prefect, mlflow, database, s3_port())
+    found = credentials.ensure_credentials(layout.prefect_url, layout.mlflow_url, layout.s3_url)
+    s3.prepare(found)
+    server = service("s3", layout, found)
+    process = start(server, folder)
+    try:
+        wait_until_ready(server, process, folder)
+        os.environ.update({key: found[key] for key in credentials.S3})
+        _measure(*_filled(Store(s3.STORE)))
+    finally:
+        stop([(process, signal.SIGKILL)])
 
 
 def _measure(store: Store, checkpoint: Artifact, model: Artifact) -> None:
@@ -110,7 +108,7 @@ def _filled(store: Store) -> tuple[Store, Artifact, Artifact]:
                 "checkpoint": store.artifact("pretrain", pretrained[number % _PRETRAINED].digest),
             },
         )
-        for number, task in zip(range(_FINE_TUNES), _repeated(list(REGISTRY)), strict=False)
+        for number, task in zip(range(_FINE_TUNES), itertools.cycle(REGISTRY), strict=False)
     ]
     fs, base = fsspec.core.url_to_fs(store.url)
     objects: dict[str, bytes] = {}
@@ -120,11 +118,6 @@ def _filled(store: Store) -> tuple[Store, Artifact, Artifact]:
             fs.pipe(objects)
             objects = {}
     return store, store.artifact("pretrain", pretrained[0].digest), store.artifact("finetune", tuned[0].digest)
-
-
-def _repeated(names: list[str]) -> Iterator[str]:
-    while True:
-        yield from names
 
 
 def _recipe(

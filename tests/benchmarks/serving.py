@@ -5,12 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import itertools
-import os
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,17 +27,15 @@ from gptcore.models.heads import ClassificationModel
 from gptcore.models.onnx import OnnxClassifier
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
-from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import N_SPECIAL
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import task_spec
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.pyfunc import TaskPredictor
-from tests.benchmarks.finetune import sources
+from tests.benchmarks.finetune import network, sources
 from tests.benchmarks.step import as_transformers
-from tests.benchmarks.table import Rate, Work, in_turns, line, shown
+from tests.benchmarks.table import Rate, Work, beside, in_turns, line, shown
 from tests.gptcore.reading import task_rows
 
 _TASK = "sst2"
@@ -47,24 +43,19 @@ _CLIENTS, _REQUESTS, _READY = 32, 10_000, 3
 _ROWS = 512
 
 
-def run(seconds: float) -> None:
+def run(seconds: float, folder: Path) -> None:
     """Rows 15 and 16: a fine-tuned model of the preset small's shape, random weights."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        datasets, tokenizer = sources(folder)
-        texts = [row.fields[0] for row in load_task(_TASK, str(datasets), "dev")]
-        model = _stored(folder / "store", tokenizer)
-        _tables(model, tokenizer, texts, folder, seconds)
-        _onnx(model, tokenizer, datasets, folder, seconds)
-        _load(model, texts)
+    datasets, tokenizer = sources(folder)
+    texts = [row.fields[0] for row in load_task(_TASK, str(datasets), "dev")]
+    model = _stored(folder / "store", tokenizer)
+    _tables(model, tokenizer, texts, folder, seconds)
+    _onnx(model, tokenizer, datasets, folder, seconds)
+    _load(model, texts)
 
 
 def _stored(root: Path, tokenizer: Tokenizer) -> Artifact:
     """A fine-tuned model in a store."""
     store, spec = Store(root), task_spec(_TASK)
-    config = dataclasses.replace(small().model, n_vocab=tokenizer.n_vocab, n_special=N_SPECIAL)
-    draws = torch.Generator().manual_seed(0)
-    network = ClassificationModel(GPT(config, draws), spec.form, form_of(spec).n_outputs(spec), 0.1, draws)
     extra = {"task": _TASK, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
 
     def words(out: Path) -> dict[str, str]:
@@ -72,7 +63,7 @@ def _stored(root: Path, tokenizer: Tokenizer) -> Artifact:
         return {}
 
     def weights(out: Path) -> dict[str, str]:
-        network.save(out / "model", extra)
+        network(spec, tokenizer.n_vocab).save(out / "model", extra)
         return {}
 
     vocabulary = store.build(Recipe("tokenizer", 1, {}, {}), words).artifact
@@ -81,7 +72,6 @@ def _stored(root: Path, tokenizer: Tokenizer) -> Artifact:
 
 def _tables(model: Artifact, tokenizer: Tokenizer, texts: Sequence[str], folder: Path, seconds: float) -> None:
     """Row 15: what `mlflow.pyfunc` calls, beside transformers' own pipeline with the same network and vocabulary."""
-    torch.set_num_threads(os.cpu_count() or 1)
     ours = TaskPredictor(model)
     table = pd.DataFrame({"sentence": list(itertools.islice(itertools.cycle(texts), _ROWS))})
     config = dataclasses.replace(small().model, n_vocab=tokenizer.n_vocab)
@@ -98,13 +88,9 @@ def _tables(model: Artifact, tokenizer: Tokenizer, texts: Sequence[str], folder:
     def piped(batch: int) -> float:
         return float(len(peer(list(table["sentence"]), batch_size=batch, truncation=True, max_length=config.n_ctx)))
 
-    works = {"ours": answered, "one": lambda: piped(1), "batch": lambda: piped(32)}
-    for work in works.values():
-        work()
-    found = in_turns(works, seconds)
-    what = f"a table of {_ROWS} rows, {_TASK}"
-    line("15", what, found["ours"], found["one"], "rows/s", ">= 2x", "transformers' pipeline")
-    line("15", what, found["ours"], found["batch"], "rows/s", ">= 2x", "the same with batches of 32")
+    one = (lambda: piped(1), ">= 2x", "transformers' pipeline")
+    batches = (lambda: piped(32), ">= 2x", "the same with batches of 32")
+    beside("15", f"a table of {_ROWS} rows, {_TASK}", "rows/s", seconds, answered, one, batches, warm=1)
 
 
 def _onnx(model: Artifact, tokenizer: Tokenizer, datasets: Path, folder: Path, seconds: float) -> None:
@@ -113,10 +99,8 @@ def _onnx(model: Artifact, tokenizer: Tokenizer, datasets: Path, folder: Path, s
     encode_task(spec, str(datasets), tokenizer, folder / "encoded")
     write_onnx(source, tokenizer, folder / "encoded", folder / "onnx", int8=True)
     classifier, _ = ClassificationModel.load(source)
-    network = classifier.gpt.config
-    rows = task_rows(
-        spec, folder / "encoded", "dev", n_ctx=network.n_ctx, n_vocab=network.n_vocab, max_rows=_ROWS, seed=0
-    )
+    sizes = {name: getattr(classifier.gpt.config, name) for name in ("n_ctx", "n_vocab")}
+    rows = task_rows(spec, folder / "encoded", "dev", **sizes, max_rows=_ROWS, seed=0)
     models = {"torch": classifier, "onnx": OnnxClassifier(folder / "onnx" / MODEL)}
     models["int8"] = OnnxClassifier(folder / "onnx" / INT8)
 

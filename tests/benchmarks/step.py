@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,15 +16,15 @@ from gptcore.machine.device import autocast, pick_dtype
 from gptcore.models.transformer import GPT
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.training.optim import adam
-from tests.benchmarks.table import Work, in_turns, line
+from tests.benchmarks.table import Work, beside
 
 _SHAPES = (("paper", 4, 40_478), ("small", 16, 4_372), ("demo", 24, 2_086))
 """Preset, windows a batch, vocabulary."""
+COMPILED = "the same compiled; {} to warm all three up"
 
 
-def run(seconds: float) -> None:
+def run(seconds: float, _folder: Path) -> None:
     """Row 1; bfloat16 where the machine multiplies it natively."""
-    torch.set_num_threads(os.cpu_count() or 1)
     native = pick_dtype("auto", torch.device("cpu"))
     for name, batch, vocabulary in _SHAPES:
         preset = {"paper": paper, "small": small, "demo": demo}[name]()
@@ -33,21 +32,10 @@ def run(seconds: float) -> None:
         draws = torch.Generator().manual_seed(0)
         tokens = torch.randint(vocabulary, (batch, model.n_ctx + 1), generator=draws)
         for dtype in dict.fromkeys((native, torch.float32)):
-            works = {
-                "ours": ours(model, tokens, dtype),
-                "eager": _theirs(model, tokens, dtype, lambda loss: loss),
-                "compiled": _theirs(model, tokens, dtype, torch.compile),
-            }
-            started = time.perf_counter()
-            for work in works.values():  # the first update compiles, the second finds its memory
-                work()
-                work()
-            waited = time.perf_counter() - started
-            found = in_turns(works, seconds)
             what = f"update, {name} {batch} x {model.n_ctx}, {str(dtype)[6:]}"
-            line("1", what, found["ours"], found["eager"], "tokens/s", "", "transformers")
-            peer_is = f"the same compiled; {waited:.0f} s to warm all three up"
-            line("1", what, found["ours"], found["compiled"], "tokens/s", ">= 1.3x", peer_is)
+            eager = (_theirs(model, tokens, dtype, lambda loss: loss), "", "transformers")
+            compiled = (_theirs(model, tokens, dtype, torch.compile), ">= 1.3x", COMPILED)
+            beside("1", what, "tokens/s", seconds, ours(model, tokens, dtype), eager, compiled, warm=2)
             torch._dynamo.reset()
 
 
@@ -83,9 +71,15 @@ def _theirs(config: ModelConfig, tokens: Tensor, dtype: torch.dtype, wrap: Calla
     return updating(model, wrap(lambda: model(inputs, labels=inputs).loss), dtype, inputs.numel())
 
 
-def updating(model: nn.Module, loss: Callable[[], Tensor], dtype: torch.dtype, n_tokens: int) -> Work:
-    """An update of pre-training, as a piece of work."""
-    optimizer = adam(model, paper().pretrain)
+def updating(
+    model: nn.Module,
+    loss: Callable[[], Tensor],
+    dtype: torch.dtype,
+    n_done: int,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Work:
+    """An update as a piece of work, by default with pre-training's optimiser."""
+    optimizer = optimizer or adam(model, paper().pretrain)
     parameters = list(model.parameters())
 
     def update() -> float:
@@ -95,6 +89,6 @@ def updating(model: nn.Module, loss: Callable[[], Tensor], dtype: torch.dtype, n
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         model.zero_grad(set_to_none=True)
-        return n_tokens
+        return n_done
 
     return update

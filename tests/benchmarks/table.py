@@ -39,6 +39,31 @@ def in_turns(works: Mapping[str, Work], seconds: float, turns: int = 3) -> dict[
     return {name: Rate(tuple(rates)) for name, rates in found.items()}
 
 
+def beside(
+    number: str,
+    what: str,
+    unit: str,
+    seconds: float,
+    ours: Work,
+    *peers: tuple[Work, str, str],
+    warm: int = 0,
+    turns: int = 3,
+) -> None:
+    """Measure our work and its peers' in turns, and print a row for each peer.
+
+    :param peers: the work of each, the target of ours beside it, and what it is, ``{}`` in that the seconds of warming.
+    :param warm: calls of each work before any is measured: the first may compile, another one finds its memory.
+    """
+    works = {"ours": ours, **{words: work for work, _, words in peers}}
+    started = time.perf_counter()
+    for work in [work for work in works.values() for _ in range(warm)]:
+        work()
+    waited = time.perf_counter() - started
+    found = in_turns(works, seconds, turns)
+    for _, target, words in peers:
+        line(number, what, found["ours"], found[words], unit, target, words.format(f"{waited:.0f} s"))
+
+
 def heading() -> None:
     print("| # | what | ours | peer | ratio | target |", flush=True)
     print("|---|---|---:|---:|---:|---|", flush=True)

@@ -14,15 +14,13 @@ from gptcore.text.bpe import WordTokenizer
 from gptcore.text.bpe_train import count_words
 from gptcore.text.clean import clean, split_clean, splitter
 from gptcore.text.pieces import standardise
-from tests.benchmarks.table import in_turns, line
+from tests.benchmarks.table import beside
 
 _MERGES = 40_000
-_BARE_CHARACTERS = (
-    6_000_000  # of the books, every so many-th of which the plain way reads: it takes a second for 0.6 MB
-)
+_BARE_CHARACTERS = 6_000_000  # of books, every so many-th of which the plain way reads: it takes a second for 0.6 MB
 
 
-def books() -> list[str]:
+def texts_of_books() -> list[str]:
     """The real books where GPTMILL_REAL_DATA has them, as they are on disk; else generated ones with DOS line ends."""
     if folder := os.environ.get("GPTMILL_REAL_DATA"):
         return [_read(path) for path in sorted(Path(folder, "books").glob("*.txt"))]
@@ -36,12 +34,12 @@ def _read(path: Path) -> str:
         return file.read()
 
 
-def run(seconds: float) -> None:
+def run(_seconds: float, _folder: Path) -> None:
     """Rows 3 and 5."""
     import ftfy
     import spacy
 
-    texts = books()
+    texts = texts_of_books()
     size = sum(len(text.encode()) for text in texts)
     cleaned = [clean(text) for text in texts]
     merges = min(_MERGES, size // 100)
@@ -63,9 +61,8 @@ def run(seconds: float) -> None:
                 [token.text.lower() for token in bare(part)]
         return sum(len(text.encode()) for text in sample) / 1e6
 
-    found = in_turns({"ours": ours, "plain": plain}, 0.0)
     what = f"raw text -> ids, one core, cold, {len(texts)} books, {size / 1e6:.0f} MB"
-    line("3", what, found["ours"], found["plain"], "MB/s", ">= 13x", "ftfy + spaCy alone")
+    beside("3", what, "MB/s", 0.0, ours, (plain, ">= 13x", "ftfy + spaCy alone"))
 
     def learnt() -> float:
         WordTokenizer.from_counts(count_words(cleaned), merges)
@@ -75,10 +72,8 @@ def run(seconds: float) -> None:
         _library_training(cleaned, merges)
         return size / 1e6
 
-    found = in_turns({"ours": learnt, "library": by_library}, 0.0, turns=2)
-    line(
-        "5", f"BPE training, {merges:,} merges", found["ours"], found["library"], "MB/s", ">= 0.83x", "tokenizers alone"
-    )
+    peer = (by_library, ">= 0.83x", "tokenizers alone")
+    beside("5", f"BPE training, {merges:,} merges", "MB/s", 0.0, learnt, peer, turns=2)
 
 
 def _parts(text: str) -> Iterator[str]:
