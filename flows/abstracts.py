@@ -37,8 +37,8 @@ from tasks.report.abstracts import (
     sweep_table,
 )
 from tasks.report.analysis import Analysis, publish, publish_all
+from tasks.stages.corpus import generate_world
 from tasks.stages.papers import AdaptRequest, collect_papers, encode_abstracts, read_written, write_and_measure
-from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.stages.training import Training
 from tasks.store.artifact import Artifact

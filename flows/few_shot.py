@@ -22,8 +22,8 @@ from gptcore.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.few_shot import Cells, by_shots, by_size
+from tasks.stages.corpus import generate_world
 from tasks.stages.evaluation import answer_prompts
-from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from gptcore.base.errors import InputError
-from tasks.store.garbage import Plan, Rules, plan, sweep
-from tasks.store.inventory import Item, inventory
+from tasks.store.garbage import Item, Plan, Rules, inventory, plan, sweep
 from tasks.store.presence import noted
 from tasks.store.store import Store
 from tasks.tracking.registry import referred

@@ -9,8 +9,8 @@ from gptcore.families import Family
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import COLUMNS
 from gptcore.storyworld.knowledge import FOLDER
+from tasks.stages.corpus import generate_world
 from tasks.stages.graph import learn_vectors, link_entities, links_of_corpus, read_knowledge
-from tasks.stages.storyworld import generate_world
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store

@@ -8,11 +8,10 @@ from functools import cached_property
 from gptcore.config import Preset, ShardConfig
 from gptcore.families import Family
 from gptcore.text.sources import RawCorpus
-from tasks.stages.corpus import clean_corpus, encode_shards
+from tasks.stages.corpus import clean_corpus, encode_shards, generate_world
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.pretrain import PretrainRequest
-from tasks.stages.storyworld import generate_world
 from tasks.stages.tokenizer import train_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from gptcore.base.files import try_lock
-from tasks.store.heartbeat import kernel
+from tasks.store.locks import kernel
 from tasks.store.state import state_folder
 
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gptcore.abstracts.config import AdaptConfig, SamplingConfig
@@ -21,6 +21,10 @@ from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 _PAPER = AdaptConfig()
+_SEEN = ("train", "valid")
+"""Splits that settings are chosen by."""
+_Point = tuple[float, Mapping[str, float]]
+"""Of a figure: where it is, and what was measured there."""
 
 
 def cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:
@@ -44,6 +48,36 @@ def _notes(store: Store, ids: Artifact) -> list[str]:
     return list(synthetic_note(store.manifest(ids)))
 
 
+def _kinds(splits: Sequence[str]) -> list[str]:
+    """The columns of :func:`_losses`."""
+    return [f"{split} {name}" for name in ("loss", "PPL") for split in splits]
+
+
+def _losses(result: Mapping[str, float], splits: Sequence[str]) -> tuple[str, ...]:
+    return _four_decimals(result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in splits)
+
+
+def _four_decimals(numbers: Iterable[float]) -> tuple[str, ...]:
+    return tuple(f"{number:.4f}" for number in numbers)
+
+
+def _figure(
+    store: Store,
+    ids: Artifact,
+    title: str,
+    x_label: str,
+    points: Sequence[_Point],
+    log_x: bool,
+) -> Figure:
+    """Perplexities of models over what sets them apart: its value and what was measured of each."""
+    curves = [
+        Curve(split, [(x, result[f"{split}/perplexity"]) for x, result in points], color)
+        for color, split in enumerate(_SEEN)
+    ]
+    data = "synthetic" if _notes(store, ids) else "real"
+    return Figure(curves, x_label, "perplexity", f"{title} ({data} data)", log_x=log_x)
+
+
 def _start_notes(store: Store, start: Artifact, ids: Artifact) -> list[str]:
     """What to know of the language model ``start`` that real papers were taught to."""
     if _notes(store, ids):
@@ -57,29 +91,15 @@ def _start_notes(store: Store, start: Artifact, ids: Artifact) -> list[str]:
 def split_table(store: Store, papers: Artifact, ids: Artifact) -> Analysis:
     """The paper's Table 1: how many papers each split has, and from when to when."""
     counts, rows = PapersCounts.of(store, papers), PaperIdsCounts.of(store, ids).distribution
+    kinds = ("count", "percent", "BPE tokens")
     return Analysis(
         "abstracts-table1",
         "Table 1: papers by split",
-        (
-            "split",
-            "count",
-            "percent",
-            "BPE tokens",
-            "from",
-            "to",
-            "published count",
-            "published percent",
-            "published tokens",
-        ),
+        ("split", *kinds, "from", "to", *(f"published {kind}" for kind in ("count", "percent", "tokens"))),
         [
             (
-                row["split"],
-                f"{row['count']:,}",
-                f"{row['percentage']:.2f}",
-                f"{row['bpe_tokens']:,}",
-                row["from"],
-                row["to"],
-                *(f"{number:,}" for number in SPLIT[row["split"]]),
+                *(row["split"], f"{row['count']:,}", f"{row['percentage']:.2f}", f"{row['bpe_tokens']:,}"),
+                *(row["from"], row["to"], *(f"{number:,}" for number in SPLIT[row["split"]])),
             )
             for row in rows
         ],
@@ -101,17 +121,16 @@ def losses_table(store: Store, models: Sequence[Artifact], ids: Artifact, start:
     metrics: dict[str, float] = {}
     for label, model in zip(("pre-trained", "from scratch"), models, strict=True):
         result = AdaptCounts.of(store, model).figures
-        numbers = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in SPLITS]
-        rows.append((f"{label} ({model.short})", *(f"{number:.4f}" for number in numbers)))
+        rows.append((f"{label} ({model.short})", *_losses(result, SPLITS)))
         name = label.replace(" ", "_").replace("-", "_")
         metrics |= {f"{name}/{split}_perplexity": result[f"{split}/perplexity"] for split in SPLITS}
-    rows += [(f"published {size}", *(f"{number:.4f}" for number in numbers)) for size, numbers in EVALUATION.items()]
+    rows += [(f"published {size}", *_four_decimals(numbers)) for size, numbers in EVALUATION.items()]
     adapt = store.manifest(models[0])["config"]["adapt"]
     seen = AdaptCounts.of(store, models[0]).tokens_seen
     return Analysis(
         "abstracts-table8",
         "Table 8: loss and perplexity",
-        ("model", *(f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS)),
+        ("model", *_kinds(SPLITS)),
         rows,
         {"models": [model.digest for model in models]},
         metrics,
@@ -141,31 +160,22 @@ def sweep_table(
     """
     rows: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
-    curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
-    made = cells(table, star)
+    points: list[_Point] = []
+    made, what = cells(table, star), table.title.lower()
     for papers, ours, config in made:
+        losses: tuple[str, ...] = ("failed",) * 4
+        if config in trained:
+            result = AdaptCounts.of(store, trained[config]).figures
+            losses = _losses(result, _SEEN)
+            metrics[f"{table.setting} {ours:g}/valid_perplexity"] = result["valid/perplexity"]
+            points.append((ours, result))
         mark = "*" if config == star else ""
-        published = f"{papers:g}", *(f"{number:.4f}" for number in table.rows[papers])
-        if config not in trained:
-            rows.append((f"{ours:g}{mark}", *["failed"] * 4, *published))
-            continue
-        result = AdaptCounts.of(store, trained[config]).figures
-        losses = [result[f"{split}/{name}"] for name in ("loss", "perplexity") for split in ("train", "valid")]
-        rows.append((f"{ours:g}{mark}", *(f"{number:.4f}" for number in losses), *published))
-        metrics[f"{table.setting} {ours:g}/valid_perplexity"] = result["valid/perplexity"]
-        for split, points in curves.items():
-            points.append((ours, result[f"{split}/perplexity"]))
-    kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in ("train", "valid")]
-    title = f"Table {table.number}: {table.title.lower()}"
-    figure = Figure(
-        [Curve(split, sorted(points), color) for color, (split, points) in enumerate(curves.items())],
-        table.title.lower(),
-        "perplexity",
-        f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
-        log_x=table.setting not in ("epochs", "weight_decay"),
-    )
+        rows.append((f"{ours:g}{mark}", *losses, f"{papers:g}", *_four_decimals(table.rows[papers])))
+    title, log_x = f"Table {table.number}: {what}", table.setting not in ("epochs", "weight_decay")
+    figure = _figure(store, ids, title, what, sorted(points, key=lambda point: point[0]), log_x)
     models = [trained[config].digest for _, _, config in made if config in trained]
-    others = ", ".join(f"{name} {value:g}" for name, value in _shared(star).items() if name != table.setting)
+    shared = dict.fromkeys(each.setting for each in SWEEPS if each.setting != table.setting)
+    others = ", ".join(f"{name} {getattr(star, name):g}" for name in shared)
     notes = _start_notes(store, start, ids)
     if len(models) < len(made):
         notes.append("failed: this run's log says why; the same command trains those alone")
@@ -175,7 +185,7 @@ def sweep_table(
     notes += [table.note] if table.note else []
     if table.scaled:
         notes.append("values: the paper's multiples of the preset's own")
-    header = (table.title.lower(), *kinds, "published", *(f"published {kind}" for kind in kinds))
+    header = (what, *_kinds(_SEEN), "published", *(f"published {kind}" for kind in _kinds(_SEEN)))
     return Analysis(
         f"abstracts-{table.name}", title, header, rows, {"models": models}, metrics, notes, figure if models else None
     )
@@ -195,26 +205,17 @@ def sizes_table(
     :param origin: where these language models come from, in words.
     :param name: of the analysis.
     """
-    kinds = [f"{split} {name}" for name in ("loss", "PPL") for split in SPLITS]
     rows: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
-    curves: dict[str, list[tuple[float, float]]] = {"train": [], "valid": []}
+    points: list[_Point] = []
     for (size, start), model in zip(sizes.items(), models, strict=True):
         result, weights = AdaptCounts.of(store, model).figures, n_parameters(store, start)
-        losses = [result[f"{split}/{kind}"] for kind in ("loss", "perplexity") for split in SPLITS]
-        rows.append((size, amount(weights), *(f"{number:.4f}" for number in losses)))
+        rows.append((size, amount(weights), *_losses(result, SPLITS)))
         metrics[f"{size}/valid_perplexity"] = result["valid/perplexity"]
-        for split, points in curves.items():
-            points.append((round(weights / 1e6, 2), result[f"{split}/perplexity"]))
-    rows += [(f"published {size}", "", *(f"{number:.4f}" for number in found)) for size, found in EVALUATION.items()]
+        points.append((round(weights / 1e6, 2), result))
+    rows += [(f"published {size}", "", *_four_decimals(found)) for size, found in EVALUATION.items()]
     title = "Size of the model"
-    figure = Figure(
-        [Curve(split, points, color) for color, (split, points) in enumerate(curves.items())],
-        "million weights",
-        "perplexity",
-        f"{title} ({'synthetic' if _notes(store, ids) else 'real'} data)",
-        log_x=True,
-    )
+    figure = _figure(store, ids, title, "million weights", points, True)
     adapts = [store.manifest(model)["config"]["adapt"] for model in models]
     rates = ", ".join(dict.fromkeys(f"{adapt['lr']:g}" for adapt in adapts))
     notes = [
@@ -224,11 +225,7 @@ def sizes_table(
         "published: Table 8, released weights and another vocabulary; what compares is the direction",
     ]
     identity = {"models": [model.digest for model in models]}
-    return Analysis(name, title, ("size", "weights", *kinds), rows, identity, metrics, notes, figure)
-
-
-def _shared(star: AdaptConfig) -> dict[str, float]:
-    return {table.setting: getattr(star, table.setting) for table in SWEEPS}
+    return Analysis(name, title, ("size", "weights", *_kinds(SPLITS)), rows, identity, metrics, notes, figure)
 
 
 def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
@@ -306,5 +303,5 @@ def _written_by(store: Store, written: Artifact) -> str:
     return _writer(store, ancestor(store, written, "adapt"), drawn)
 
 
-def _number(value: Any) -> str:
+def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 _POINTS = 1000  # of a curve: more than its figure has pixels
 _CROWD = 4  # of curves, beyond which a legend among them hides some
@@ -80,14 +81,10 @@ class Panels:
 
     def draw(self, path: Path) -> Path:
         """Write all of them to ``path`` (PNG)."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure as Canvas
-
         n_panels = len(self.figures)
         n_rows = n_panels // _PANELS_A_ROW + 1  # a panel stays free for the legend
         n_columns = math.ceil((n_panels + 1) / n_rows)
-        canvas = Canvas(figsize=(11, 2.1 * n_rows + 0.8), dpi=110, layout="constrained")
-        FigureCanvasAgg(canvas)
+        canvas = new_canvas(11, 2.1 * n_rows + 0.8)
         grid = list(canvas.subplots(n_rows, n_columns, sharex=True, sharey=self.one_scale, squeeze=False).flat)
         names = dict.fromkeys(name for references in self.references for name in references)
         styles = dict(zip(names, itertools.cycle(("--", ":", "-."))))  # of a name the same in every panel
@@ -112,9 +109,7 @@ class Panels:
             if not one_unit:
                 axes.set_ylabel(figure.y_label, fontsize=7)
             drawn.append(axes)
-            axes.grid(alpha=0.25)
-            for side in ("top", "right"):
-                axes.spines[side].set_visible(False)
+            _open(axes)
         for axes in grid[n_panels:]:
             axes.axis("off")
         lines = {label: line for axes in drawn for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -130,23 +125,33 @@ class Panels:
 @contextmanager
 def drawing(path: Path, x_label: str, y_label: str) -> Iterator[Axes]:
     """Axes to draw on; the figure is written to ``path`` (PNG) at the end."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.0), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)  # not pyplot: its global state is not for threads
+    figure = new_canvas(7.2, 4.0)
     axes = figure.subplots()
     yield axes
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    axes.grid(alpha=0.25)
+    _open(axes)
     if len(axes.get_legend_handles_labels()[0]) > _CROWD:
         figure.legend(loc="outside right upper", frameon=False)
     else:
         axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def new_canvas(width: float, height: float) -> Canvas:
+    """A canvas of so many inches; not pyplot's, whose global state is not for threads."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=(width, height), dpi=110, layout="constrained")
+    FigureCanvasAgg(canvas)
+    return canvas
+
+
+def _open(axes: Axes) -> None:
+    axes.grid(alpha=0.25)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    figure.savefig(path)
 
 
 def loss_curve(
@@ -212,11 +217,7 @@ class Routes:
 
     def draw(self, path: Path) -> Path:
         """Write the picture (PNG)."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure as Canvas
-
-        canvas = Canvas(figsize=(10, _PANEL * len(self.choices) / 2 + 0.6), dpi=110, layout="constrained")
-        FigureCanvasAgg(canvas)
+        canvas = new_canvas(10, _PANEL * len(self.choices) / 2 + 0.6)
         for axes, choice in zip(canvas.subplots(len(self.choices), 1, squeeze=False).flat, self.choices, strict=True):
             axes.axis("off")
             mark = " (the right one)" if choice.right else ""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasks.report.figures import new_canvas
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -105,15 +107,10 @@ class ParallelCoordinates:
     def draw(self, path: Path) -> Path:
         """Write the picture to ``path`` (PNG)."""
         from matplotlib import colormaps
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.colors import LinearSegmentedColormap
-        from matplotlib.figure import Figure
 
         coordinates = [*self.settings, *self.rungs]
-        figure = Figure(
-            figsize=(max(_WIDTH * (len(coordinates) + 0.8), _NARROWEST), _HEIGHT), dpi=110, layout="constrained"
-        )
-        FigureCanvasAgg(figure)  # not pyplot: its global state is not for threads
+        figure = new_canvas(max(_WIDTH * (len(coordinates) + 0.8), _NARROWEST), _HEIGHT)
         axes = figure.subplots()
         # from pale to dark: the palest yellows of the map would vanish on white
         shades = LinearSegmentedColormap.from_list("shades", colormaps["viridis_r"](_fractions(_SHADES, 0.12, 1.0)))

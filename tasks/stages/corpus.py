@@ -1,10 +1,12 @@
-"""Stages `corpus` and `shards`: raw books to cleaned Arrow text, split by document, and that to token ids.
+"""Stages `storyworld`, `corpus` and `shards`: books to cleaned Arrow text, split by document, and that to token ids.
 
-The ids are memory-mapped Arrow files of bounded size.
+The books of the demo and the tests are generated, datasets beside them. The ids are memory-mapped Arrow files of
+bounded size.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +31,29 @@ from tasks.store.lineage import home_of
 from tasks.store.state import FileDigests
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter, logger
+
+SEED = 42
+"""Of the world that stands in for books, datasets and a graph that nobody gives."""
+
+
+@task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)
+def generate_world(store: Store, seed: int = SEED) -> Artifact:
+    """Generate the world of ``seed`` in public file formats: `books/`, `datasets/<Folder>/...`, and others."""
+    from gptcore.storyworld.write import generate
+
+    recipe = recipe_of("storyworld", {"seed": seed}, {})
+
+    def produce(out: Path) -> dict[str, Any]:
+        for leftover in out.iterdir():  # of a killed run: the world is written in seconds, so from the start
+            shutil.rmtree(leftover)
+        return generate(out, seed)
+
+    return build(store, recipe, produce, "storyworld", _made).artifact
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    return f"synthetic: {counts['books']} books, {counts['dataset_files']} files of datasets"
+
 
 _SMALL_TO_CLEAN, _SMALL_TO_ENCODE = 1_000_000, 4_000_000
 """Bytes that this process is done with before others have started."""

@@ -19,9 +19,8 @@ from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
 from tasks.jobs.placement import slots, slots_and_threads
-from tasks.report.card import cost, from_task_note, synthetic_note
+from tasks.report.card import cost, from_task_note, synthetic_note, write_finetuned_card
 from tasks.report.entries import finetuned_entry, task_data
-from tasks.report.model_card import write_finetuned_card
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
 from tasks.stages.corpus import local_shards

@@ -19,9 +19,8 @@ from gptcore.config.operations import pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITY_SIZES
 from tasks.jobs.placement import processes_and_threads, slots
-from tasks.report.card import amount, cost, start_note, synthetic_note
+from tasks.report.card import amount, cost, start_note, synthetic_note, write_pretrained_card
 from tasks.report.entries import corpus_data, pretrained_entry
-from tasks.report.model_card import write_pretrained_card
 from tasks.stages.corpus import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, recipe_of
 from tasks.stages.training import Distillation, Training, Work, follow_job, network_of, report

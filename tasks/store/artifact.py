@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,23 +35,6 @@ class Artifact:
     def short(self) -> str:
         """The first 12 digits: what people read, and enough for `Store.resolve`."""
         return self.digest[:12]
-
-    def to_json(self) -> dict[str, str]:
-        """A plain dictionary; :meth:`from_json` reads it back."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Artifact:
-        """The artifact that :meth:`to_json` wrote.
-
-        :raises InputError: where a field is missing or is not what its name says.
-        """
-        try:
-            artifact = cls(value["stage"], value["digest"], value["url"])
-        except KeyError as missing:
-            raise InputError(f"artifact: found no field {missing}, expected stage, digest and url") from None
-        check_name(artifact.stage, artifact.digest)
-        return artifact
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,151 @@
-"""Locks between processes, of one host and of several that share a file system.
+"""Locks between processes, of one host and of several that share a file system, and the signs of life behind them.
 
 On one host `flock` decides, which the kernel drops with the process that held it. Whether another host sees such a lock
-is up to the file system and how it is mounted, so its processes are known by a record and its heartbeat
-(`tasks.store.locks`).
+is up to the file system and how it is mounted, so its processes are known by a record and its heartbeat: other hosts
+cannot ask the kernel whether a process lives, but they do see that a file changes. Whoever has one renews it as long as
+its process lives (:class:`Renewal`).
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import logging
 import os
 import signal
+import socket
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Self
 
-from gptcore.base.files import try_lock
-from tasks.store import heartbeat
-from tasks.store.heartbeat import Renewal, Watch, host_of
+from gptcore.base.files import sha256_json, try_lock
 
 log = logging.getLogger(__name__)
+BEAT_SECONDS = 30.0
+"""The seconds between two signs of life."""
+SILENT_SECONDS = 300.0
+"""After so much silence a process of another host counts as dead.
+
+Nine signs may be missing: a file server that starts again holds its clients up for some 90 s, and clients keep what
+they know of a file for 60 s. Prefect's heartbeats take 540 s, so whoever starts a lost run again finds its locks free.
+"""
+
+
+def server_time(path: Path) -> float:
+    """What time it is on the file server of ``path``, a file that gets it as its time of change.
+
+    This host's clock where the file may not be written.
+    """
+    try:
+        os.utime(path)  # without a time: the server puts in its own (NFS)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        return time.time()
+    return os.stat(path).st_mtime
+
+
+def last_sign(path: Path) -> float:
+    """When a file was renewed, by its server's clock.
+
+    :raises FileNotFoundError: there is no such file.
+    """
+    with open(path, "rb") as file:  # an NFS client asks its server about a file when it opens it
+        return os.fstat(file.fileno()).st_mtime
+
+
+def is_silent(path: Path, now: float, limit: float | None = None) -> bool:
+    """Whether a file has not been renewed for ``limit`` seconds (:data:`SILENT_SECONDS`) at the server's time ``now``.
+
+    :raises FileNotFoundError: there is no such file.
+    """
+    return now - last_sign(path) > (SILENT_SECONDS if limit is None else limit)
+
+
+class Watch:
+    """What a process that waits has seen of a file: whether it has changed before its eyes.
+
+    After a server was away, or its clock was set, all files look old until the next sign of life.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[Path, float] | None = None
+        self._since = 0.0
+
+    def is_still(self, path: Path) -> bool:
+        """Whether the file has been the same for two beats of this process' own clock.
+
+        :raises FileNotFoundError: there is no such file.
+        """
+        seen, now = (path, last_sign(path)), time.monotonic()
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since >= 2 * BEAT_SECONDS
+
+
+class Renewal:
+    """Calls a function every so many seconds, first after that time, until its end.
+
+    In a daemon thread of its own: a server that does not answer silences nothing but what is said to it. A forked child
+    has none. A call that fails is a warning: what it tells of is worth more, and the next one may get through.
+    """
+
+    def __init__(self, beat: Callable[[], None], seconds: float, what: str) -> None:
+        """
+        :param what: what goes on, in words, for the log.
+        """
+        self._beat, self._seconds, self._what = beat, seconds, what
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"renewal of {what}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop calling the function; a call that is under way is waited for."""
+        self._ended.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            try:
+                self._beat()
+            except Exception as error:  # whatever the client library of an object store raises
+                log.warning("%s: others get no sign that it goes on (%s: %s)", self._what, type(error).__name__, error)
+
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@cache
+def kernel() -> str:
+    """The running kernel's name: one for all containers of a machine, another one after each start."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except FileNotFoundError:  # no Linux
+        return socket.gethostname()
+
+
+def host_of(path: str | os.PathLike[str]) -> str:
+    """The host of this process as a user of the file system that ``path`` lies on.
+
+    Where two processes have the same they see each other's locks on it, however it is mounted. Host names would not
+    tell: a container that is started again has another one, and two that mount one place each for itself may have the
+    same.
+    """
+    return sha256_json([kernel(), os.stat(path).st_dev])[:16]
+
+
 _POLL = 0.1  # seconds, at first; it grows to
 _LONGEST_POLL = 1.0
 
@@ -108,7 +231,7 @@ class Holder:
     def __init__(self, lock: Path, what: str, record: Path) -> None:
         self._lock, self._what, self._record = lock, what, record
         self._process = os.getpid()
-        self._renewal = Renewal(self._beat, heartbeat.BEAT_SECONDS, what)
+        self._renewal = Renewal(self._beat, BEAT_SECONDS, what)
 
     def _beat(self) -> None:
         """Give a sign of life; end this process, politely, if another host did not wait for it.
@@ -144,7 +267,7 @@ class Holder:
         return _last(self._lock)[0] == self._record
 
 
-def claim(lock: Path, what: str, watch: heartbeat.Watch | None = None) -> Holder | None:
+def claim(lock: Path, what: str, watch: Watch | None = None) -> Holder | None:
     """Write down that this process holds a lock file, which it has locked; None while another host holds it.
 
     :param what: the work that needs it, in words.
@@ -195,12 +318,12 @@ def _successor(lock: Path, record: Path, text: str) -> Path:
     return lock.with_name(f"{lock.name}.holder-{hashlib.sha256(f'{record.name} {text}'.encode()).hexdigest()[:16]}")
 
 
-def _lives(lock: Path, record: Path, text: str, watch: heartbeat.Watch | None = None) -> bool:
+def _lives(lock: Path, record: Path, text: str, watch: Watch | None = None) -> bool:
     """Whether a record's holder lives; of this host it does not, as its lock would not be free."""
     try:
         if text.partition(" ")[0] == host_of(lock):
             return False
         watched = watch is None or watch.is_still(record)
-        return not (watched and heartbeat.is_silent(record, heartbeat.server_time(lock)))
+        return not (watched and is_silent(record, server_time(lock)))
     except FileNotFoundError:  # it has just let go
         return False

@@ -16,15 +16,14 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
 from gptcore.base.files import try_lock
-from tasks.store import heartbeat
-from tasks.store.heartbeat import Renewal, host_of, server_time
-from tasks.store.locks import exclusive, is_locked_here
+from tasks.store import locks
+from tasks.store.locks import Renewal, exclusive, host_of, is_locked_here, is_silent, server_time
 
 log = logging.getLogger(__name__)
 _WHAT = "what processes work with"
@@ -44,7 +43,7 @@ class Presence:
         self._process = os.getpid()
         self._writing = threading.Lock()
         self._file = self._opened()
-        self._renewal = Renewal(self._beat, heartbeat.BEAT_SECONDS, str(self.path))
+        self._renewal = Renewal(self._beat, locks.BEAT_SECONDS, str(self.path))
 
     def add(self, lines: Iterable[str]) -> None:
         """Write those lines to the file that it does not have yet."""
@@ -83,31 +82,47 @@ class Presence:
                 self._file.write(_text(self.lines))
 
 
-def own(folder: Path) -> Presence | None:
-    """This process' file in ``folder``; None before the first call of :func:`present`."""
-    return _held.get(folder)
+def present(folder: Path, what: str, leave: Callable[[Presence], None]) -> Presence:
+    """This process' file in ``folder``, made on first use, under the folder's lock.
 
-
-def present(folder: Path) -> Presence:
-    """This process' file in ``folder``, made on first use, under the folder's lock."""
+    :param what: the files' purpose, in words, for the log.
+    :param leave: called with it when the process ends.
+    """
     if folder not in _held:
-        _held[folder] = Presence(folder)
+        with exclusive(folder / ".lock", what):  # of several threads the first makes it
+            if folder not in _held:
+                _held[folder] = Presence(folder)
+                atexit.register(leave, _held[folder])
     return _held[folder]
 
 
-def is_alive(path: Path, now: float) -> bool:
-    """Whether the process of a presence file lives.
+@contextmanager
+def presences(folder: Path, what: str) -> Iterator[tuple[list[Path], list[Path]]]:
+    """The files of living processes and of dead ones; the latter are forgotten when the block ends well.
 
-    :param now: the file server's time (:func:`tasks.store.heartbeat.server_time`).
+    :param what: as in :func:`present`.
+    :raises InputError: the folder's file system keeps no locks.
     """
+    lock = folder / ".lock"
+    with exclusive(lock, what):
+        now, paths = server_time(lock), sorted(folder.glob("[!.]*"))
+        living = [path for path in paths if _is_alive(path, now)]
+        dead = [path for path in paths if path not in living]
+        yield living, dead
+        for path in dead:
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(path: Path, now: float) -> bool:
+    """Whether the process of a presence file lives, at the file server's time ``now``."""
     if is_locked_here(path):
         return True
     name, _, host = path.name.partition("@")
     try:
         if host:
-            return host != host_of(path) and not heartbeat.is_silent(path, now)
+            return host != host_of(path) and not is_silent(path, now)
         # of a version without heartbeats, whose names say no more than the host's name
-        return name.rsplit("-", 2)[0] != socket.gethostname() and not heartbeat.is_silent(path, now, _WEEK)
+        return name.rsplit("-", 2)[0] != socket.gethostname() and not is_silent(path, now, _WEEK)
     except FileNotFoundError:  # it has just ended
         return False
 
@@ -124,15 +139,11 @@ def note(scratch: Path, names: Collection[str]) -> None:
     """
     folder = _folder(scratch)
     with _noting:
-        mine = own(folder)
-        if mine is not None and mine.lines.keys() >= set(names):
-            return
         try:
-            with exclusive(folder / ".lock", _WHAT):
-                if mine is None:
-                    mine = present(folder)
-                    atexit.register(mine.remove)
-                mine.add(sorted(names))
+            mine = present(folder, _WHAT, Presence.remove)
+            if not mine.lines.keys() >= set(names):
+                with exclusive(folder / ".lock", _WHAT):  # while nobody asks who has noted what
+                    mine.add(sorted(names))
         except OSError as error:  # a store that this user may only read: who may delete there is another one
             log.debug("%s: cannot be written (%s)", folder, error)
 
@@ -143,17 +154,8 @@ def noted(scratch: Path) -> Iterator[set[str]]:
 
     :raises InputError: the store's file system keeps no locks.
     """
-    folder = _folder(scratch)
-    lock = folder / ".lock"
-    with exclusive(lock, _WHAT):
-        names: set[str] = set()
-        now = server_time(lock)
-        for path in sorted(folder.glob("[!.]*")):
-            if is_alive(path, now):
-                names |= set(path.read_text(encoding="utf-8").split())
-            else:
-                path.unlink(missing_ok=True)
-        yield names
+    with presences(_folder(scratch), _WHAT) as (living, _):
+        yield {name for path in living for name in path.read_text(encoding="utf-8").split()}
 
 
 def _folder(scratch: Path) -> Path:

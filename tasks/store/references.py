@@ -86,11 +86,7 @@ def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_d
     :param tokenizer_digest: of the text to train on; empty: not known yet.
     :raises InputError: another shape or another tokenizer.
     """
-    manifest = store.manifest(start)
-    theirs, shape = (
-        WeightsCounts.parse(manifest["counts"]).tokenizer_digest,
-        network_config(manifest["config"]["model"]),
-    )
+    theirs, shape = _vocabulary_and_shape(store, start)
     if tokenizer_digest and theirs != tokenizer_digest:
         tokenizer = ancestor(store, start, "tokenizer").short
         raise InputError(
@@ -124,11 +120,7 @@ def check_teacher(
         return
     if start and distil.start == "teacher":
         raise InputError(f"--from {start}: --teacher gives the first weights, too; expected distil.start = random")
-    manifest = store.manifest(teacher)
-    theirs, shape = (
-        WeightsCounts.parse(manifest["counts"]).tokenizer_digest,
-        network_config(manifest["config"]["model"]),
-    )
+    theirs, shape = _vocabulary_and_shape(store, teacher)
     where = f"--teacher {teacher.short}"
     if tokenizer_digest and theirs != tokenizer_digest:
         raise InputError(
@@ -136,6 +128,12 @@ def check_teacher(
             "the same"
         )
     distillation.check_teacher(distil, dataclasses.replace(model, n_vocab=shape.n_vocab), shape, where)
+
+
+def _vocabulary_and_shape(store: Store, model: Artifact) -> tuple[str, NetworkConfig]:
+    """The digest of a model's tokenizer, and its network."""
+    manifest = store.manifest(model)
+    return WeightsCounts.parse(manifest["counts"]).tokenizer_digest, network_config(manifest["config"]["model"])
 
 
 def named_tokenizer(store: Store, ref: str) -> Artifact | str:

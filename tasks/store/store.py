@@ -26,8 +26,7 @@ from typing import Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_file, write_json_atomic
 from tasks.store.artifact import Artifact, Recipe, check_name, is_digest
-from tasks.store.heartbeat import Renewal
-from tasks.store.locks import exclusive, lock_file
+from tasks.store.locks import Renewal, exclusive, lock_file
 from tasks.store.manifest import (
     MANIFEST,
     Manifest,

@@ -7,15 +7,12 @@ once its file is not locked any more, one of another host when it has given no s
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gptcore.base.files import sha256_json
-from tasks.store.heartbeat import server_time
-from tasks.store.locks import exclusive
-from tasks.store.presence import Presence, is_alive, own, present
+from tasks.store.presence import Presence, presences, present
 from tasks.store.state import state_folder
 
 _WHAT = "owners of tracking runs"
@@ -48,26 +45,12 @@ def dead_owners(uri: str) -> Iterator[dict[str, list[str]]]:
 
     :raises InputError: the state folder's file system keeps no locks.
     """
-    folder = _owners(uri)
-    lock = folder / ".lock"
-    with exclusive(lock, _WHAT):
-        now = server_time(lock)
-        dead = [path for path in sorted(folder.glob("[!.]*")) if not is_alive(path, now)]
+    with presences(_owners(uri), _WHAT) as (_, dead):
         yield {path.name: path.read_text(encoding="utf-8").splitlines() for path in dead}
-        for path in dead:
-            path.unlink(missing_ok=True)
 
 
 def _owner(uri: str) -> Presence:
-    folder = _owners(uri)
-    found = own(folder)
-    if found is None:
-        with exclusive(folder / ".lock", _WHAT):  # of several threads the first makes it
-            found = own(folder)
-            if found is None:
-                found = present(folder)
-                atexit.register(_leave, found)
-    return found
+    return present(_owners(uri), _WHAT, _leave)
 
 
 def _leave(owner: Presence) -> None:

@@ -7,13 +7,10 @@ import multiprocessing
 import os
 import platform
 import sys
-import tempfile
 import time
-from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 
-from tests.benchmarks.table import heading
+from tests.benchmarks.table import heading, run_part
 
 _PARTS = ("text", "corpus", "jobs", "orchestration", "generation", "finetune", "memory", "references", "serving")
 _PARTS += ("step", "encoders")
@@ -32,21 +29,12 @@ def main() -> None:
     heading()
     for name in options.only.split(","):
         # in a process of its own: what one has held also counts as held by those that it starts (getrusage)
-        part = multiprocessing.get_context("spawn").Process(target=_part, args=(name, options.seconds))
+        part = multiprocessing.get_context("spawn").Process(target=run_part, args=(name, options.seconds))
         part.start()
         part.join()
         if part.exitcode:
             sys.exit(part.exitcode)
     print(f"\n{time.monotonic() - began:.0f} s")
-
-
-def _part(name: str, seconds: float) -> None:
-    """Measure one part, in a folder that goes with it; torch, where the part has it, has all cores."""
-    part = import_module(f"tests.benchmarks.{name}")
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(os.cpu_count() or 1)
-    with tempfile.TemporaryDirectory() as folder:
-        part.run(seconds, Path(folder))
 
 
 def _processor() -> str:

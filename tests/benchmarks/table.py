@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 
 Work = Callable[[], float]
 """Does a piece of work; returns how much that was (tokens, bytes, rows)."""
@@ -62,6 +67,15 @@ def beside(
     found = in_turns(works, seconds, turns)
     for _, target, words in peers:
         line(number, what, found["ours"], found[words], unit, target, words.format(f"{waited:.0f} s"))
+
+
+def run_part(name: str, seconds: float) -> None:
+    """Measure one part, in a folder that goes with it; torch, where the part has it, has all cores."""
+    part = import_module(f"tests.benchmarks.{name}")
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory() as folder:
+        part.run(seconds, Path(folder))
 
 
 def heading() -> None:

@@ -43,7 +43,7 @@ from gptcore.training.pretrain import PretrainJob
 from tasks.jobs.launch import MetricsTail
 from tasks.report.suites import _kept
 from tasks.store.artifact import Recipe
-from tasks.store.inventory import inventory
+from tasks.store.garbage import inventory
 from tasks.store.store import Store
 from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub

@@ -14,10 +14,9 @@ from typing import Any
 
 from gptcore.base.errors import InputError
 from tasks.jobs import devices
-from tasks.store import heartbeat, presence
+from tasks.store import locks, presence
 from tasks.store.artifact import Recipe
-from tasks.store.garbage import Referred, Rules, plan
-from tasks.store.inventory import inventory
+from tasks.store.garbage import Referred, Rules, inventory, plan
 from tasks.store.store import Store
 from tasks.tracking import owners
 
@@ -70,7 +69,7 @@ class Actions:
 
 
 def main(store: str, beat: str, silent: str) -> None:
-    heartbeat.BEAT_SECONDS, heartbeat.SILENT_SECONDS = float(beat), float(silent)
+    locks.BEAT_SECONDS, locks.SILENT_SECONDS = float(beat), float(silent)
     actions = Actions(Path(store))
     for line in sys.stdin:
         try:

@@ -16,8 +16,7 @@ import pytest
 from gptcore.base.errors import InputError
 from tasks.store import presence
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.garbage import Plan, Referred, Rules, plan, sweep
-from tasks.store.inventory import inventory
+from tasks.store.garbage import Plan, Referred, Rules, inventory, plan, sweep
 from tasks.store.manifest import MANIFEST
 from tasks.store.store import Store
 from tasks.tracking.pyfunc import Interface

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gptcore.base.files import sha256_json
-from tasks.store import heartbeat, presence
+from tasks.store import locks, presence
 from tasks.store.locks import exclusive, exclusive_now, is_locked, lock_file
 from tasks.store.store import Store
 from tasks.tracking.owners import dead_owners
@@ -69,8 +69,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process is one host more, with all locks that the kernel has."""
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", BEAT)
-    monkeypatch.setattr(heartbeat, "SILENT_SECONDS", SILENT)
+    monkeypatch.setattr(locks, "BEAT_SECONDS", BEAT)
+    monkeypatch.setattr(locks, "SILENT_SECONDS", SILENT)
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
     yield
     for held in presence._held.values():
@@ -264,13 +264,13 @@ def test_a_forked_child_holds_and_says_nothing_for_its_parent(tmp_path: Path) ->
     program = f"""
 import os, sys
 from pathlib import Path
-from tasks.store import heartbeat, locks, presence
+from tasks.store import locks, presence
 from tasks.tracking import owners
 lock = locks.exclusive(Path({str(tmp_path / "lock")!r}), "work")
 lock.__enter__()
 presence.note(Path({str(tmp_path)!r}), ["stage/x"])
 name = owners.owner_name("uri")
-heartbeat.BEAT_SECONDS = 0.05
+locks.BEAT_SECONDS = 0.05
 if os.fork() == 0:
     same = owners.owner_name("uri") == name
     print(same, flush=True)
@@ -304,7 +304,7 @@ def test_a_heartbeat_that_comes_as_a_lock_is_released_ends_nobody(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(os, "kill", lambda _pid, number: ended.append(number))
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.0)  # one after the other, so that some come at every moment
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.0)  # one after the other, so that some come at every moment
     for _ in range(300):
         with exclusive(tmp_path / "lock", "nothing"):
             pass

@@ -18,8 +18,7 @@ from gptcore.base.errors import InputError
 from tasks.store import records
 from tasks.store import store as making
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.garbage import sweep
-from tasks.store.inventory import inventory
+from tasks.store.garbage import inventory, sweep
 from tasks.store.manifest import MANIFEST
 from tasks.store.references import best_models, fine_tuned_model, fine_tuned_tasks, pretrained_model
 from tasks.store.store import Store

@@ -19,8 +19,7 @@ from gptcore.base.files import sha256_file
 from tasks.store import manifest as manifests
 from tasks.store import store as stores
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.garbage import sweep
-from tasks.store.inventory import Item, inventory
+from tasks.store.garbage import Item, inventory, sweep
 from tasks.store.lineage import model_files, model_folder, snapshot_scores, snapshots
 from tasks.store.manifest import MANIFEST, CorruptArtifact
 from tasks.store.store import Store

@@ -20,7 +20,7 @@ from mlflow.exceptions import MlflowException
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from tasks.jobs.launch import JobInterrupted
-from tasks.store.heartbeat import SILENT_SECONDS
+from tasks.store.locks import SILENT_SECONDS
 from tasks.store.state import state_folder
 from tasks.tracking.owners import owner_name
 from tasks.tracking.tracker import JOB_KEY, OWNER, Run, Tracker, flatten, read_metrics
