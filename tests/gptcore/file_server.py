@@ -40,6 +40,20 @@ class FileServer:
 
 
 @contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server on 127.0.0.1 for the time of the block; gives its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def file_server() -> Iterator[FileServer]:
     """A server for the time of the block."""
 
@@ -85,13 +99,6 @@ def file_server() -> Iterator[FileServer]:
             same = self.headers.get("If-Range", file.etag) == file.etag
             return int(wanted[1]) if wanted and file.ranges and same else 0
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served = FileServer(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(Handler) as url:
+        served = FileServer(url)
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

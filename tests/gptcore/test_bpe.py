@@ -21,6 +21,7 @@ from gptcore import Tokenizer
 from gptcore.base.errors import InputError
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.clean import clean, words
+from tests.expected import expected
 from tests.gptcore.reference_bpe import ReferenceEncoder, tokens
 from tests.realdata import real_data
 
@@ -57,35 +58,7 @@ def reference_of(tokenizer: WordTokenizer) -> ReferenceEncoder:
 
 # --- exactness ---
 
-AWKWARD = [
-    "",
-    " ",
-    "\n",
-    "\n\n \t\n",
-    "a\n\nb",
-    "  a  \r\n  b  ",
-    "\x00\x01 bell\x07 \x1c\x1d\x1e\x1f esc\x1b[0m",
-    "a\\b+c",
-    "C:\\new\\table \\n \\t",
-    "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f",
-    "nai\u0308ve na\u00efve \ufb01n \u017f \u0130stanbul \u1e9e",
-    "\u041f\u0440\u0438\u0432\u0435\u0442, \u4e16\u754c! \u0645\u0631\u062d\u0628\u0627 hello\u4e16\u754cthere",
-    "wait\u2014what\u2013now\u2015then\u2026 \u00b4tis",
-    "\u00a0no\u00a0break\u2003em\u3000ideographic\u2028line\u2029paragraph\x85next",
-    "\u200bzero\u200bwidth\ufeff",
-    "don't can't I'll she'd we're o'clock 'twas y'all",
-    "e.g. i.e. U.S.A. a.m. Mr. Mrs. 10am 3.14 1,000 $5 #tag @you http://a.b/c?d=e&f=g",
-    "</w> a</w> <unk> <unk></w> \n</w>",
-    "_start_ _delimiter_ _classify_ __x__ ...--- !!! ??!! ~~ \"\"'' ((()))",
-    "\ufffd \ue000\uf065 \U0010ffff",
-    "\u00e2\u20ac\u2122 mojibake \u00c3\u00a9",
-    "&lt;b&gt; &amp;amp; &eacute;",
-    "a\u0301\u0301\u0301 z\u0337a\u0337l\u0337g\u0337o\u0337",
-    "ab" * 500,
-    "-" * 300 + "x" * 300 + "." * 300,
-    "\x1b\x1b \x7f \x80 \x9f",
-    ":) :-( ;_; <3 ^_^ \\o/ (-: 8-D",
-]
+AWKWARD = expected(__file__, "AWKWARD")
 
 
 @pytest.mark.parametrize("text", AWKWARD, ids=range(len(AWKWARD)))
@@ -408,26 +381,7 @@ GOOD = {"<unk>": 0, "a": 1, "b</w>": 2, "ab</w>": 3}
 
 @pytest.mark.parametrize(
     ("vocabulary", "merges", "message"),
-    [
-        ({"a": 0, "b</w>": 1}, "#version: 0.2\n", r"vocab\.json: no entry <unk> \(word\) or .*one of the two"),
-        ({"a": 0, "<unk>": 1}, "#version: 0.2\n", r"vocab\.json: entry '<unk>': id 1, expected id 0"),
-        ({**GOOD, "ab</w>": 4}, "#version: 0.2\n", r"vocab\.json: entry 'ab</w>': id 4, expected .* 0\.\.3"),
-        ({**GOOD, "ab</w>": 2}, "#version: 0.2\n", r"entry 'ab</w>': id 2 belongs to 'b</w>' already"),
-        ({**GOOD, "ab</w>": "3"}, "#version: 0.2\n", r"entry 'ab</w>': id '3', expected a whole number"),
-        ({**GOOD, "ab</w>": True}, "#version: 0.2\n", r"entry 'ab</w>': id True, expected a whole number"),
-        ('{"<unk>": 0, "\\ud800": 1}', "#version: 0.2\n", r"half of a surrogate pair"),
-        (["<unk>"], "#version: 0.2\n", r"vocab\.json: found a JSON list, expected an object"),
-        ('{"<unk>": 0,\n"a" 1}', "#version: 0.2\n", r"vocab\.json: line 2: not JSON"),
-        (
-            GOOD,
-            "#version: 0.2\na b</w>\nb a\n",
-            r"merges\.txt: line 3: 'b' \+ 'a' gives 'ba', which .*vocab\.json does not",
-        ),
-        (GOOD, "#version: 0.2\na b</w>\na b</w>\n", r"merges\.txt: line 3: repeats line 2"),
-        (GOOD, "#version: 0.2\na b </w>\n", r"merges\.txt: line 2: found 'a b </w>', expected two pieces"),
-        (GOOD, "#version: 0.2\n\na b</w>\n", r"merges\.txt: line 2: found '', expected two pieces"),
-        (GOOD, "a b</w>\n", r"merges\.txt: line 1: found 'a b</w>', expected '#version: 0\.2'"),
-    ],
+    expected(__file__, "test_broken_files_name_the_place"),
 )
 def test_broken_files_name_the_place(tmp_path, vocabulary, merges, message):
     with pytest.raises(InputError, match=message) as caught:

@@ -25,6 +25,7 @@ from gptcore.text.clean import Repairs, clean, clean_stream, split_clean, standa
 from gptcore.text.pieces import BREAK, Pieces
 from gptcore.text.repair import repair
 from gptcore.text.spacy_words import LineSplitter
+from tests.expected import expected
 from tests.realdata import real_data
 
 # --- the slow twin ---------------------------------------------------------------------------------------------------
@@ -219,20 +220,7 @@ def test_no_special_case_reaches_across_a_plain_word() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("", []),
-        (" \n\t \u00a0", []),
-        ("Hello, World", ["hello", ",", "world"]),
-        ("\n one \n\n  two \n", ["one", "\n", "two"]),
-        ("a\\b+c", ["a\\b", "+", "c"]),  # the backslash is not set off (original code)
-        ("one\x0ctwo\u2028three\u0085", ["one", "two", "\n", "three", "..."]),
-        ("“I can’t…” — he said", ['"', "i", "ca", "n't", "...", '"', "-", "he", "said"]),
-        ("3 &lt; 4 &amp; 5", ["3", "<", "4", "&", "5"]),
-        ("<i> &amp;", ["<", "i", ">", "&", "amp", ";"]),
-        ("Ã©clair", ["éclair"]),
-        ("\ud83d\ude00 \ud83d", ["😀", "\ufffd"]),
-        ("\ufeffBOM\r\nand CRLF\r\n", ["bom", "\n", "and", "crlf"]),
-    ],
+    expected(__file__, "test_words_of_known_texts"),
 )
 def test_words_of_known_texts(text: str, expected: list[str]) -> None:
     assert words(text) == expected == slow_words(text)

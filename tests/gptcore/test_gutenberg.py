@@ -50,21 +50,7 @@ HTML = """Note: Project Gutenberg also has an HTML version of this
 
 @pytest.mark.parametrize(
     "notes",
-    [
-        HTML,
-        f"{HTML}\n\n      Images of the original pages are available through\n      a library. See\n      http://example.org\n",
-        f"Anna Bee and the Online Distributed Proofreading Team\n(http://example.org)\n\n{HTML}",
-        "This eBook was prepared by Anna Bee.\n",
-        "This etext was created by Anna Bee, of a town,\nwith a scanner.\n",
-        "Scanned by Anna Bee\nProofread by others.\n",
-        "Transcribed 1888 Bee and Company edition by Anna Bee, email\nanna@example.org\n",
-        "Electronic edition BEE0 published 1993 by Anna Bee\nEdited by another\n",
-        "Credit\n\n\nTranscribed from the 1888 edition by Anna Bee, email\nanna@example.org\n",
-        "Text file produced by Anna Bee\n\nHTML file produced by Anna Bee\n",
-        f"{'*' * 70}\nTHIS EBOOK WAS ONE OF PROJECT GUTENBERG'S EARLY FILES PRODUCED AT A\nTIME WHEN.\n{'*' * 70}\n",
-        "Special thanks are due to Anna Bee for extensive\nproofreading of this etext.\n",
-        "[Portions of this header are copyright (C) 2001 by Anna Bee\nand may be reprinted.]\n",
-    ],
+    expected(__file__, "test_what_is_said_of_the_file_behind_the_header_goes"),
 )
 @pytest.mark.parametrize("size", [1, 1 << 18])
 def test_what_is_said_of_the_file_behind_the_header_goes(notes: str, size: int) -> None:

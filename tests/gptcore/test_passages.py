@@ -15,6 +15,7 @@ from gptcore.nlu import load_task, task_spec
 from gptcore.nlu.place_metrics import entities
 from gptcore.nlu.readers import Example, fitted
 from gptcore.nlu.registry import recorded_task, task_settings
+from tests.expected import expected
 from tests.realdata import real_data
 
 KINDS = ("LOC", "MISC", "ORG", "PER")
@@ -66,28 +67,7 @@ GOOD = question(1, PASSAGE, 0, 4)
 
 @pytest.mark.parametrize(
     ("paragraph", "message"),
-    [
-        (
-            {"context": PASSAGE, "qas": [{**GOOD, "answers": [{"text": "Rome", "answer_start": 3}]}]},
-            r"article 1, passage 1, question 1, column 'answer_start': found 'a we' at 3, expected the answer 'Rome'",
-        ),
-        ({"context": PASSAGE, "qas": [GOOD, GOOD]}, r"question 2, column 'id': found 'q1' again, as in article 1, pas"),
-        ({"context": "", "qas": [GOOD]}, r"passage 1, column 'context': found '', expected text that is not empty"),
-        ({"context": PASSAGE, "qas": [{**GOOD, "question": " "}]}, r"column 'question': found ' ', expected text"),
-        ({"context": PASSAGE, "qas": [{**GOOD, "answers": []}]}, r"column 'answers': found none, expected one or more"),
-        (
-            {"context": PASSAGE, "qas": [{**GOOD, "answers": [], "is_impossible": True}]},
-            r"column 'is_impossible': found true, expected false, as every question of squad has an answer",
-        ),
-        ({"context": PASSAGE, "qas": [{**GOOD, "is_impossible": True}]}, r"found 1 of a question that is_impossible"),
-        ({"context": PASSAGE, "qas": {}}, r"column 'qas': found {}, expected a list"),
-        ({"context": PASSAGE}, r"column 'qas': found only the columns context, expected this column"),
-        ({"context": PASSAGE, "qas": [{**GOOD, "answers": ["Anna"]}]}, r"found 'Anna', expected a list of objects"),
-        (
-            {"context": PASSAGE, "qas": [{**GOOD, "answers": [{"text": "Anna", "answer_start": "0"}]}]},
-            r"column 'answer_start': found '0', expected a whole number",
-        ),
-    ],
+    expected(__file__, "test_a_broken_question_is_told_by_its_place"),
 )
 def test_a_broken_question_is_told_by_its_place(tmp_path: Path, paragraph: dict[str, Any], message: str) -> None:
     folder = squad(tmp_path, [paragraph])
@@ -173,18 +153,7 @@ def test_both_schemes_come_out_in_iob2(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (
-            "a B-PER\nb O\nc I-PER\n",
-            r"eng.train, line 3, column 'tag': found 'I-PER' at the .*expected 'B-PER', as in",
-        ),
-        ("a B-PER\nb E-PER\n", r"line 2, column 'tag': found 'E-PER', expected one of O, B-LOC"),
-        ("a B-PER\nb I-LOC\n", r"line 2, column 'tag': found 'I-LOC' at the beginning of an entity, expected 'B-LOC'"),
-        ("a O\nb B-DOG\n", r"line 2, column 'tag': found 'B-DOG', expected one of O, B-LOC"),
-        ("a O\nb X O\n", r"line 2, number of columns: found 3, expected 2, as in line 1"),
-        ("a\n", r"line 1, column 'tag': found only 'a', expected a word and its tag"),
-        ("-DOCSTART- O\n\n", r"found no example of the split train of conll2003, expected at least one"),
-    ],
+    expected(__file__, "test_a_broken_sentence_is_told_by_its_line"),
 )
 def test_a_broken_sentence_is_told_by_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -14,6 +14,7 @@ from gptcore.prompting import reading
 from gptcore.prompting.items import MultipleChoice
 from gptcore.prompting.measures import article_baselines, is_word, rouge
 from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
+from tests.expected import expected
 from tests.realdata import real_data
 
 SGML = '<{0}set setid="newstest2014" srclang="any">\n<doc docid="a" origlang="en">\n{1}</doc>\n</{0}set>\n'
@@ -120,14 +121,7 @@ def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("text,z\na,b\n", "line 1: found the columns text, z, expected text or article and y or highlights"),
-        ("text,article\na,b\n", "line 1: found the columns text, article, expected text or article and y or highl"),
-        ("text,y\na,\n", "line 2: found an empty field, expected text in each"),
-        ("text,y\na\n", "line 2: found an empty field"),
-        ('text,y\n"a,b\n', "found unexpected end of data, expected comma-separated values"),
-        ("", "line 1: found the columns "),
-    ],
+    expected(__file__, "test_a_broken_table_is_named"),
 )
 def test_a_broken_table_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -136,17 +130,7 @@ def test_a_broken_table_is_named(tmp_path: Path, text: str, message: str) -> Non
 
 @pytest.mark.parametrize(
     ("article", "text"),
-    [
-        (
-            "By. Jo Doe. PUBLISHED:. 14:11 EST, 25 October 2013. |. UPDATED:. 15:36 EST, 25 October 2013. The bishop",
-            "The bishop",
-        ),
-        ("By. Daily Mail Reporter. This is the moment", "This is the moment"),
-        ("(CNN) -- With a sweep", "With a sweep"),
-        ("Canberra, Australia (CNN) -- At first glance", "At first glance"),
-        ("(CNN)The head of", "The head of"),
-        ("He went by. Then came (CNN) a long time afterwards, when the whole of it was over", None),
-    ],
+    expected(__file__, "test_who_wrote_an_article_is_none_of_its_text"),
 )
 def test_who_wrote_an_article_is_none_of_its_text(article: str, text: str | None) -> None:
     assert reading.without_byline(article) == (text or article)
@@ -198,14 +182,7 @@ def test_a_broken_file_of_questions(tmp_path: Path, text: str, message: str) -> 
 
 @pytest.mark.parametrize(
     "game",
-    [
-        {},
-        {"lines": [], "labels": ["a"]},
-        {"lines": [["cat", "a"]], "labels": "a"},
-        {"lines": [["cat", "b"]], "labels": ["a"]},
-        {"lines": [["cat"]], "labels": ["a"]},
-        {"lines": [["cat", 3]], "labels": [3]},
-    ],
+    expected(__file__, "test_a_broken_game"),
 )
 def test_a_broken_game(tmp_path: Path, game: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"recall\.jsonl, line 1: expected"):

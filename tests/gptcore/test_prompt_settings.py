@@ -1,4 +1,4 @@
-"""The tables that choose settings of prompts, against expectations that were typed from the papers, not from the code.
+"""The tables that choose settings and rows of prompts, against expectations typed from the papers, not from the code.
 
 What a table says is pinned twice where that is possible: as it is written, and by what a model is then asked.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,17 @@ import pytest
 from gptcore.models.incremental import open_reader
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting import measures, score
-from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Rows
+from gptcore.prompting import measures, reading, score
+from gptcore.prompting import rows as prompt_rows
+from gptcore.prompting.assemble import draw_examples, select
+from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Rows, WinogradSchema
 from gptcore.prompting.measures import bleu, rouge
 from gptcore.prompting.rows import dataset_item
 from gptcore.prompting.tasks import PROMPT_TASKS, PUBLISHED_PROMPTED, prompt_task
 from gptcore.prompting.words import said_words
 from gptcore.storyworld.beyond import prompted
 from gptcore.storyworld.formats import Writer, datasets
+from tests.expected import expected
 from tests.gptcore.test_prompting import TOKENIZER, model, put, task
 
 
@@ -38,27 +42,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # --- templates ---
 
-TEMPLATES: dict[str, tuple[str, dict[str, str]]] = {
-    # GPT-3's paper, appendix G: RTE "question: ... True or False?\nanswer:", ANLI "... True, False, or Neither?"
-    "mnli": (
-        "one\nQuestion: two True, False, or Neither?\nAnswer:",
-        {"entailment": "True", "neutral": "Neither", "contradiction": "False"},
-    ),
-    "snli": (
-        "one\nQuestion: two True, False, or Neither?\nAnswer:",
-        {"entailment": "True", "neutral": "Neither", "contradiction": "False"},
-    ),
-    "scitail": ("one\nQuestion: two True or False?\nAnswer:", {"entails": "True", "neutral": "False"}),
-    "rte": ("one\nQuestion: two True or False?\nAnswer:", {"entailment": "True", "not_entailment": "False"}),
-    "qnli": (
-        "two\nQuestion: one Is the answer in it? Yes or No?\nAnswer:",
-        {"entailment": "Yes", "not_entailment": "No"},
-    ),
-    "cola": ("one\nQuestion: Is this good English? Yes or No?\nAnswer:", {"1": "Yes", "0": "No"}),
-    "sst2": ("Review: one\nSentiment:", {"1": "positive", "0": "negative"}),
-    "mrpc": ("one\ntwo\nQuestion: Do these two mean the same? Yes or No?\nAnswer:", {"1": "Yes", "0": "No"}),
-    "qqp": ("one\ntwo\nQuestion: Do these two mean the same? Yes or No?\nAnswer:", {"1": "Yes", "0": "No"}),
-}
+# GPT-3's paper, appendix G: RTE "question: ... True or False?\nanswer:", ANLI "... True, False, or Neither?"
+TEMPLATES: dict[str, tuple[str, dict[str, str]]] = expected(__file__, "TEMPLATES")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -96,33 +81,11 @@ def test_rows_of_choices_and_grades_are_asked_as_they_should_be() -> None:
 
 # --- what decides a headline ---
 
-SETTINGS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
-    # task: metric, normalisation of candidates, decoding of what the model writes
-    **dict.fromkeys(
-        ("mnli", "snli", "scitail", "qnli", "rte", "storycloze", "sst2"), ("accuracy", "per token", {})
-    ),  # GPT-3, section 2.4: "for most tasks we compare the per-token likelihood"
-    "race": ("accuracy", "unconditional", {}),  # GPT-3, section 2.4: ARC, OpenBookQA, and RACE
-    "cola": ("matthews", "per token", {}),
-    "mrpc": ("f1", "per token", {}),
-    "qqp": ("f1", "per token", {}),
-    "stsb": ("pearson", "total", {}),
-    "cbt-cn": ("accuracy", "total", {}),  # GPT-2, section 3.2: the candidate and the rest of its sentence
-    "cbt-ne": ("accuracy", "total", {}),
-    "dprd": ("accuracy", "total", {}),
-    "wsc273": ("accuracy", "total", {}),
-    "recall": ("accuracy", "total", {}),
-    "sorting": ("accuracy", "total", {}),
-    "lambada": ("accuracy", None, {"max_tokens": 6, "top_k": 1, "one_line": True, "sentences": 0}),
-    "lambada-cloze": ("accuracy", None, {"max_tokens": 6, "top_k": 1, "one_line": True, "sentences": 0}),
-    # GPT-2, section 3.6: 100 tokens, top-k random sampling with k = 2, the first 3 generated sentences
-    "summaries": ("rouge", None, {"max_tokens": 100, "top_k": 2, "one_line": False, "sentences": 3}),
-    "summaries-no-hint": ("rouge", None, {"max_tokens": 100, "top_k": 2, "one_line": False, "sentences": 3}),
-    # GPT-2, section 3.7: greedy, the first generated sentence
-    "en-fr": ("bleu", None, {"max_tokens": 128, "top_k": 1, "one_line": True, "sentences": 0}),
-    "fr-en": ("bleu", None, {"max_tokens": 128, "top_k": 1, "one_line": True, "sentences": 0}),
-    # GPT-2, section 3.5: greedy
-    "squad": ("f1", None, {"max_tokens": 20, "top_k": 1, "one_line": True, "sentences": 0}),
-}
+# Task -> metric, normalisation of candidates, decoding of what the model writes. GPT-3, section 2.4: "for most tasks we
+# compare the per-token likelihood", but ARC, OpenBookQA, and RACE. GPT-2, section 3.2: the candidate and the rest of
+# its sentence; 3.6: 100 tokens, top-k random sampling with k = 2, the first 3 generated sentences; 3.7: greedy, the
+# first generated sentence; 3.5: greedy.
+SETTINGS: dict[str, tuple[str, str | None, dict[str, Any]]] = expected(__file__, "SETTINGS")
 MEASURES = {
     "lambada": measures.last_word,
     "lambada-cloze": measures.last_word,
@@ -301,35 +264,7 @@ def test_bleu_counts_case_over_the_whole_corpus() -> None:
 def test_published_numbers_are_those_of_gpt_2s_paper() -> None:
     """Typed a second time: sections 3.2 to 3.7, Tables 3 and 4."""
     found = {name: [str(each) for each in scores] for name, scores in PUBLISHED_PROMPTED.items()}
-    summaries = [
-        "Bottom-Up Sum 32.75 (41.22, 18.68, 38.34)",
-        "Lede-3 31.55 (40.38, 17.66, 36.62)",
-        "Seq2Seq + Attn 23.99 (31.33, 11.81, 28.83)",
-        "GPT-2 TL;DR: 21.40 (29.34, 8.27, 26.58)",
-        "Random-3 20.98 (28.78, 8.63, 25.52)",
-        "GPT-2 no hint 15.03 (21.58, 4.03, 19.47)",
-    ]
-    assert found == {
-        "lambada": [
-            "GPT-2 1542M 52.66",
-            "GPT-2 117M 45.99 (accuracy, no stop words)",
-            "GPT-2 345M 55.48 (accuracy, no stop words)",
-            "GPT-2 762M 60.12 (accuracy, no stop words)",
-            "GPT-2 1542M 63.24 (accuracy, no stop words)",
-            "GPT-2 117M 35.13 (perplexity of the word)",
-            "GPT-2 345M 15.60 (perplexity of the word)",
-            "GPT-2 762M 10.87 (perplexity of the word)",
-            "GPT-2 1542M 8.63 (perplexity of the word)",
-        ],
-        "cbt-cn": ["GPT-2 117M 87.65", "GPT-2 345M 92.35", "GPT-2 762M 93.45", "GPT-2 1542M 93.30"],
-        "cbt-ne": ["GPT-2 117M 83.40", "GPT-2 345M 87.10", "GPT-2 762M 88.00", "GPT-2 1542M 89.05"],
-        "wsc273": ["GPT-2 1542M 70.70"],
-        "summaries": summaries,
-        "summaries-no-hint": summaries,
-        "en-fr": ["GPT-2 1542M 5.00"],
-        "fr-en": ["GPT-2 1542M 11.50"],
-        "squad": ["GPT-2 1542M, on CoQA, all of whose questions have answers 55.00"],
-    }
+    assert found == expected(__file__, "test_published_numbers_are_those_of_gpt_2s_paper")
     assert all(prompt_task(name).published == scores for name, scores in PUBLISHED_PROMPTED.items())
     for each in PUBLISHED_PROMPTED["summaries"]:
         assert sum(each.parts) / 3 == pytest.approx(each.score, abs=0.006)
@@ -342,3 +277,105 @@ def test_published_scores_are_of_scores_that_there_are() -> None:
         Rows([FreeForm("the cat", ("mat",))]),
     )
     assert {each.of for each in PUBLISHED_PROMPTED["lambada"]} - {""} <= found.scores.keys()
+
+
+# --- which rows are asked, and which are shown as examples ---
+
+
+def test_the_dev_rows_are_asked_and_the_train_rows_are_shown(world: Path) -> None:
+    """On generated rows, whose files are read here plainly."""
+    for name, spec in REGISTRY.items():
+        rows = prompt_task(name).read(str(world))
+        if name in ("storycloze", "race", "mnli"):
+            continue
+        folder = world / spec.folder
+        files = {split: (folder / spec.splits[split][0].path).read_text(encoding="utf-8") for split in ("dev", "train")}
+        for part, split, other in ((rows.asked, "dev", "train"), (rows.pool, "train", "dev")):
+            examples = part.examples  # type: ignore[attr-defined]
+            assert all(
+                json.dumps(row.fields[0])[1:-1] in files[split] or row.fields[0] in files[split] for row in examples
+            )
+            assert any(row.fields[0] not in files[other] for row in examples)
+        assert rows.examples_from == "the train split"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "shown"),
+    [("race", "RACE/dev/middle", "RACE/train/middle"), ("mnli", "MNLI/dev_matched.tsv", "MNLI/train.tsv")],
+)
+def test_the_same_where_a_split_has_parts(name: str, asked: str, shown: str, world: Path) -> None:
+    rows = prompt_task(name).read(str(world))
+
+    def text(path: Path) -> str:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        return " ".join("".join(file.read_text(encoding="utf-8") for file in files).replace("\\n", " ").split())
+
+    for part, there, not_there in ((rows.asked, asked, shown), (rows.pool, shown, asked)):
+        first = part[0]
+        assert isinstance(first, MultipleChoice)
+        said = json.dumps(first.context or first.question.partition("\n")[0])[1:-1]
+        assert said in text(world / there)
+        assert said not in text(world / not_there)
+
+
+def test_story_cloze_is_cut_as_the_original_code_cuts_it(world: Path) -> None:
+    rows = prompt_task("storycloze").read(str(world))
+    assert len(rows.asked) < len(rows.pool)
+
+
+def test_schemas_of_the_test_file_are_asked(world: Path) -> None:
+    rows = prompt_rows.dprd(str(world))
+    for part, split in ((rows.asked, "test"), (rows.pool, "train")):
+        text = (world / "DPRD" / f"{split}.c.txt").read_text(encoding="utf-8")
+        assert len(part) == 12
+        for item in part:
+            assert isinstance(item, WinogradSchema)
+            assert item.rest in text
+            assert item.readings[0].partition(" Now ")[0] in text
+    assert rows.examples_from == "the train split"
+
+
+def test_a_winograd_schema_never_has_its_twin_as_an_example(tmp_path: Path) -> None:
+    (tmp_path / "WSC273").mkdir()
+    names = ("Ann", "Ben", "Cid", "Dan", "Eve", "Fay")
+    blocks = [f"{a} saw Zoe because they {rest}.\nthey\n{a},Zoe\n{a}\n\n" for a in names for rest in ("fell", "sang")]
+    (tmp_path / "WSC273" / "wsc273.txt").write_text("".join(blocks))
+    rows = prompt_task("wsc273").read(str(tmp_path))
+    assert len(rows.asked) == 12
+    for number, row in enumerate(select(rows, 50).rows):
+        assert len(row.examples) >= 9
+        twin = rows.asked[number ^ 1]
+        assert twin not in row.examples
+        assert row.item not in row.examples
+    assert rows.examples_from == "other asked rows"
+
+
+def lambada(folder: Path, **files: str) -> str:
+    (folder / "LAMBADA").mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / "LAMBADA" / f"lambada_{name}_plain_text.txt").write_text(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", ["lambada", "lambada-cloze"])
+def test_examples_of_lambada_are_from_the_development_file_where_that_is_beside_the_test_file(
+    name: str, tmp_path: Path
+) -> None:
+    test, development = "he took the cake\nshe saw the dog\n", "they had the house\nwe rowed the boat\nit was the sea\n"
+    read = prompt_task(name).read
+
+    def words(items: Any) -> list[str]:
+        return [item.shown[1] for item in items]
+
+    alone = read(lambada(tmp_path, development=development))
+    assert (words(alone.asked), list(alone.pool)) == (["house", "boat", "sea"], [])
+    assert alone.examples_from == "other asked rows"
+    both = read(lambada(tmp_path, test=test))
+    assert (words(both.asked), words(both.pool)) == (["cake", "dog"], ["house", "boat", "sea"])
+    assert both.examples_from == "the development file"
+    for row in range(2):
+        assert set(words(draw_examples(both, row, 3, 0))) == {"house", "boat", "sea"}
+    found = put(model(), prompt_task(name), both, shots=1)
+    assert found.examples_from == "the development file"
+    (tmp_path / "LAMBADA" / "lambada_development_plain_text.txt").unlink()
+    assert reading.lambada(str(tmp_path)).examples_from == "other asked rows"

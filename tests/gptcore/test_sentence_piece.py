@@ -20,6 +20,7 @@ from gptcore.base.errors import InputError
 from gptcore.text import sentence_piece
 from gptcore.text.sentence_piece import MARKS, SPECIALS, SentencePieceTokenizer
 from gptcore.text.tokenizer import Specials, Tokenizer
+from tests.expected import expected
 from tests.realdata import real_data
 
 TEXTS = [
@@ -40,7 +41,6 @@ texts = st.one_of(
         "".join
     ),
 )
-WORDS = st.lists(st.text(st.sampled_from(LIKELY + ODD), max_size=5), max_size=40)
 KINDS = [(False, False), (False, True), (True, False), (True, True)]
 
 
@@ -205,14 +205,7 @@ def test_transformers_reads_the_folder_and_plain_text_alike(learnt: SentencePiec
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"control_symbols": ["[SEP]", "[MASK]"]}, r"a\.model: no piece \[CLS\], expected ALBERT's special pieces"),
-        ({"pad_id": -1, "unk_id": 0}, r"a\.model: no piece <pad>"),
-        ({"unk_piece": "[UNK]"}, r"a\.model: no piece <unk>"),
-        ({"user_defined_symbols": ["the▁king"]}, r"piece 'the▁king': crosses white space"),
-        ({"add_dummy_prefix": False}, "does not mark where words begin"),
-        ({"remove_extra_whitespaces": False}, "does not mark where words begin"),
-    ],
+    expected(__file__, "test_a_model_of_another_kind_is_refused"),
 )
 def test_a_model_of_another_kind_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "a.model").write_bytes(_trained(**changes))

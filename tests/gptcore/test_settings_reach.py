@@ -20,10 +20,10 @@ from gptcore.machine import process
 from gptcore.training import adapt, finetune, pretrain
 from tests.expected import expected
 from tests.gptcore.conftest import job_for as pretrain_job  # noqa: F401  # a fixture
+from tests.gptcore.test_abstracts import TITLES, TOKENIZER
 from tests.gptcore.test_adapt import job_for as adapt_job  # noqa: F401  # a fixture
 from tests.gptcore.test_finetune import job as finetune_job
 from tests.gptcore.test_finetune import world  # noqa: F401  # a fixture
-from tests.gptcore.test_write import TITLES, TOKENIZER
 
 Job = dict[str, Any]
 OTHER: dict[str, Any] = expected(__file__, "OTHER")

@@ -19,6 +19,7 @@ from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Specials, Tokenizer
 from gptcore.text.wordpiece import SPECIALS, WordPieceTokenizer
+from tests.expected import expected
 from tests.gptcore.reference_wordpiece import ReferenceWordPiece
 from tests.realdata import real_data
 
@@ -35,7 +36,6 @@ texts = st.one_of(
     st.text(max_size=40),
     st.lists(st.sampled_from([*SPECIALS, "the king", " ", "[", "##ing"]), max_size=8).map("".join),
 )
-WORDS = st.lists(st.text(st.sampled_from(LIKELY + ODD), max_size=5), max_size=40)
 
 
 @pytest.fixture(scope="module")
@@ -120,19 +120,7 @@ def _theirs(tokenizer: WordPieceTokenizer, folder: Path) -> transformers.BertTok
 
 @pytest.mark.parametrize(
     ("text", "pieces"),
-    [
-        ("", ""),
-        (" \n\u2028\u3000", ""),
-        ("Thé K\u0301ING", "the king"),
-        ("kin\x0bg k\x85ing ki\u200bng", "king king king"),  # control characters part no words
-        ("the\u2028king", "the king"),
-        ("中国the国", "中 国 the 国"),
-        ("[CLS] the", "[UNK] c ##l ##s [UNK] the"),
-        ("the" + "k" * 198, "[UNK]"),
-        ("the" + "k" * 197, "the" + " ##k" * 197),
-        ("\U0001f600 the\ud800 \ue000", "[UNK] [UNK] [UNK]"),
-        ("שלום the", "[UNK] the"),
-    ],
+    expected(__file__, "test_what_the_released_code_makes_of_odd_text"),
 )
 def test_what_the_released_code_makes_of_odd_text(learnt: WordPieceTokenizer, text: str, pieces: str) -> None:
     names = list(learnt.vocabulary)
@@ -214,16 +202,7 @@ def test_byte_pair_encodings_have_no_special_pieces(learnt: WordPieceTokenizer) 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
-    [
-        *(
-            ([piece for piece in SPECIALS if piece != missing] + ["a"], rf"vocab\.txt: no entry \[{missing[1:-1]}\]")
-            for missing in SPECIALS
-        ),
-        ([*SPECIALS, "a", "", "b"], r"vocab\.txt: line 7: found nothing, expected a piece"),
-        ([*SPECIALS, "a", "b", "a"], r"vocab\.txt: line 8: repeats line 6 \(a\)"),
-        ([""], r"vocab\.txt: line 1: found nothing"),
-        ([*SPECIALS, "a\rb"], r"entry 'a\\rb' of id 5: expected a piece that fits a line"),
-    ],
+    expected(__file__, "test_a_broken_vocabulary_is_named"),
 )
 def test_a_broken_vocabulary_is_named(lines: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
@@ -240,13 +219,7 @@ def test_a_vocabulary_of_other_bytes_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("found", "message"),
-    [
-        ("[]", r"tokenizer_config\.json: found a JSON list, expected an object"),
-        ("{", r"tokenizer_config\.json: line 1: not JSON"),
-        ('{"do_lower_case": "no"}', r"tokenizer_config\.json: do_lower_case: found 'no', expected bool"),
-        ('{"do_lower_case": true, "strip_accents": false}', r"config\.json: strip_accents = False, expected True"),
-        ('{"tokenize_chinese_chars": false}', r"config\.json: tokenize_chinese_chars = False, expected True"),
-    ],
+    expected(__file__, "test_settings_that_the_released_code_does_not_know_are_refused"),
 )
 def test_settings_that_the_released_code_does_not_know_are_refused(
     learnt: WordPieceTokenizer, found: str, message: str, tmp_path: Path
@@ -259,12 +232,7 @@ def test_settings_that_the_released_code_does_not_know_are_refused(
 
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
-    [
-        (None, r"tokenizer\.json: model: found 'WordPiece' without \[PAD\], \[UNK\]"),
-        ({"a": 0}, "found 'WordPiece' without"),
-        ({piece: index + 1 for index, piece in enumerate(SPECIALS)}, r"model\.vocab: entry '\[MASK\]': id 5, expected"),
-        ({piece: index for index, piece in enumerate([*SPECIALS, ""])}, "entry '' of id 5: expected a piece"),
-    ],
+    expected(__file__, "test_a_broken_library_file_is_named"),
 )
 def test_a_broken_library_file_is_named(vocabulary: object, message: str, tmp_path: Path) -> None:
     model = {"type": "WordPiece", "vocab": vocabulary}
