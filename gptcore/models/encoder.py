@@ -61,15 +61,23 @@ class Encoder(Network):
             self.embeddings = embeddings
         self._shared = shared
 
-    def encode(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def encode(
+        self,
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        mask: Tensor | None = None,
+        entities: Tensor | None = None,
+    ) -> Tensor:
         """States after the last layer: ids [B, T] (T <= n_ctx) -> [B, T, D].
 
         :param segments: [B, T] numbers of segments; None: all 0.
         :param mask: [B, T] 1 for a word, 0 for padding, which nothing attends to; None: all words. The states of
             padding mean nothing.
+        :param entities: [B, T] 1 + the number of the entity whose mention begins at a position, else 0; None: those
+            that a network of entities finds by itself. One that knows none reads them not.
         :raises ValueError: if T exceeds n_ctx.
         """
-        for states, _ in self._walk(tokens, segments, mask):
+        for states, _ in self._walk(tokens, segments, mask, entities):
             x = states
         return x
 
@@ -88,7 +96,7 @@ class Encoder(Network):
         return found
 
     def _walk(
-        self, tokens: Tensor, segments: Tensor | None, mask: Tensor | None
+        self, tokens: Tensor, segments: Tensor | None, mask: Tensor | None, entities: Tensor | None = None
     ) -> Iterator[tuple[Tensor, SelfAttention | None]]:
         """States [B, T, D] with the attention of the layer that reads them; after the last layer with None."""
         visible = None if mask is None else mask.bool()[:, None, None, :]  # (B, 1, 1, T)
@@ -166,13 +174,19 @@ class Encoder(Network):
     def _lacks(self, what: str) -> str:
         return f"model: has no head for {what}; expected a folder that holds one"
 
-    def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        mask: Tensor | None = None,
+        entities: Tensor | None = None,
+    ) -> Tensor:
         """What the token head predicts: replaced-token logits [B, T] of a discriminator, else word logits [B, T, V].
 
-        :param tokens, segments, mask: as :meth:`encode` takes them.
+        :param tokens, segments, mask, entities: as :meth:`encode` takes them.
         :raises InputError: a network without such a head.
         """
-        states = self.encode(tokens, segments, mask)
+        states = self.encode(tokens, segments, mask, entities)
         return self.replaced_scores(states) if self.config.replaced else self.word_scores(states)
 
     def adapt(
@@ -243,7 +257,7 @@ class Encoder(Network):
 
     def flops_per_token(self, n_positions: int) -> float:
         """See :func:`gptcore.config.operations.network_flops`: of the words' head, the share of positions that reach it
-        in BERT's pre-training.
+        in BERT's pre-training; entities, a few a sequence, are not counted.
         """
         return network_flops(self.config, n_positions, MASK_SHARE)
 

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, KnowledgeEncoderConfig
-from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.knowledge.entities import Gazetteer
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights
@@ -141,35 +140,6 @@ class KnowledgeEncoder(Encoder):
 
     # --- what it computes ---
 
-    def encode(
-        self,
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        mask: Tensor | None = None,
-        entities: Tensor | None = None,
-    ) -> Tensor:
-        """See :meth:`Encoder.encode`.
-
-        :param entities: [B, T] 1 + the number of the entity whose mention begins at a position, else 0; None: those
-            that :meth:`link` finds, or none at all where the configuration has it so.
-        """
-        for states, _ in self._walk(tokens, segments, mask, entities):
-            x = states
-        return x
-
-    def forward(
-        self,
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        mask: Tensor | None = None,
-        entities: Tensor | None = None,
-    ) -> Tensor:
-        """Word logits [B, T, V]; see :meth:`encode`.
-
-        :raises InputError: a network without that head.
-        """
-        return self.word_scores(self.encode(tokens, segments, mask, entities))
-
     def entity_scores(self, states: Tensor, candidates: Tensor) -> Tensor:
         """How likely each of some entities is at places of a text (equation 6): [N, D] and [M] -> logits [N, M].
 
@@ -256,10 +226,6 @@ class KnowledgeEncoder(Encoder):
         mine, kept = self.state_dict(), ("fusion", "entity_head", *_KNOWN)
         own = {name: tensor for name, tensor in mine.items() if name.split(".")[0] in kept}
         self.fill({**own, **{name: tensor for name, tensor in tensors.items() if name in mine}}, where)
-
-    def flops_per_token(self, n_positions: int) -> float:
-        """See :meth:`Encoder.flops_per_token`; entities, a few a sequence, are not counted."""
-        return network_flops(self.config, n_positions, MASK_SHARE)
 
 
 def _fused(

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.config import LSTMConfig
-from gptcore.config.operations import network_flops
 from gptcore.models.cpu import dropout
 from gptcore.models.network import LanguageModel, check_transfer, initialise
 
@@ -70,7 +69,3 @@ class LSTM(LanguageModel):
         projection the layer's.
         """
         return [list(self.tokens.parameters()), [*self.recurrent.parameters(), *self.projection.parameters()]]
-
-    def flops_per_token(self, n_positions: int) -> float:
-        """See :func:`gptcore.config.operations.network_flops`."""
-        return network_flops(self.config, n_positions)

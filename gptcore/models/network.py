@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import NetworkConfig
+from gptcore.config.operations import network_flops
 from gptcore.models.files.folder import write_own
 
 _NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -36,9 +37,11 @@ class Network(nn.Module, ABC):
 
     config: NetworkConfig
 
-    @abstractmethod
     def flops_per_token(self, n_positions: int) -> float:
-        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
+        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward: see
+        :func:`gptcore.config.operations.network_flops`.
+        """
+        return network_flops(self.config, n_positions)
 
     @abstractmethod
     def adapt(

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
-from gptcore.config.operations import network_flops
 from gptcore.models.build import shapes_only
 from gptcore.models.cpu import (
     Branches,
@@ -325,10 +324,6 @@ class GPT(LanguageModel):
         depths += [list(block.parameters()) for block in self.blocks]
         depths[-1] += self.norm.parameters()
         return depths
-
-    def flops_per_token(self, n_positions: int) -> float:
-        """See :func:`gptcore.config.operations.network_flops`."""
-        return network_flops(self.config, n_positions)
 
     @classmethod
     def load(cls, url: str | Path) -> GPT:

@@ -9,7 +9,7 @@ Legend of shape comments: B sequences, T positions, D width, M mentions, K entit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,20 +18,9 @@ from gptcore.base.errors import InputError
 from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
-from gptcore.objectives.masked import Counted, MaskedLanguageModel, MaskedWords, told, word_and_pair_losses
+from gptcore.models.knowledge_encoder import KnowledgeEncoder
+from gptcore.objectives.masked import Counted, MaskedWords, told, word_and_pair_losses
 from gptcore.objectives.objective import Text
-
-
-class KnowledgeModel(MaskedLanguageModel, Protocol):
-    """What is asked of a network that tells entities, too."""
-
-    def encode(self, tokens: Tensor, segments: Tensor, mask: Tensor, entities: Tensor | None = None) -> Tensor:
-        """States of sequences and the entities beside them: [B, T] each -> [B, T, D]."""
-        ...
-
-    def entity_scores(self, states: Tensor, candidates: Tensor) -> Tensor:
-        """Logits of entities at the places of mentions: [M, D] and [K] -> [M, K]."""
-        ...
 
 
 class _CountedMentions(Counted):
@@ -68,13 +57,13 @@ class MaskedWordsAndEntities(MaskedWords):
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """Words, pairs and entities.
 
-        :param trained: a :class:`KnowledgeModel`.
+        :param trained: a :class:`KnowledgeEncoder`.
         """
         weight = 1.0 if config.entity_weight is None else config.entity_weight
-        return entities_objective(cast(KnowledgeModel, trained), weight)
+        return entities_objective(cast(KnowledgeEncoder, trained), weight)
 
 
-def entities_objective(model: KnowledgeModel, weight: float) -> Objective:
+def entities_objective(model: KnowledgeEncoder, weight: float) -> Objective:
     """The loss of hidden words, of pairs of segments and of entities as an objective of the training loop.
 
     :param weight: of the last; 0: entities are fused, and not told.

@@ -9,7 +9,7 @@ Legend of shape comments: B sequences, T positions, D width, N hidden words, V v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol, cast
+from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,25 +20,10 @@ from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
+from gptcore.models.encoder import Encoder
 from gptcore.objectives.held_out import exponential, summed_metrics
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.objectives.objective import PretrainingObjective, Text
-
-
-class MaskedLanguageModel(Protocol):
-    """What is asked of a network that tells hidden words, and whether two segments belong together."""
-
-    def encode(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
-        """States of sequences: [B, T] each -> [B, T, D]."""
-        ...
-
-    def word_scores(self, states: Tensor) -> Tensor:
-        """Logits of every word: [N, D] -> [N, V]."""
-        ...
-
-    def pair_scores(self, states: Tensor) -> Tensor:
-        """Logits of the two labels of each sequence: [B, T, D] -> [B, 2]."""
-        ...
 
 
 class Counted:
@@ -101,9 +86,9 @@ class MaskedWords(PretrainingObjective):
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """Words and pairs.
 
-        :param trained: a :class:`MaskedLanguageModel`.
+        :param trained: an :class:`Encoder`, or what tells words and pairs as it does.
         """
-        return masked_words_objective(cast(MaskedLanguageModel, trained))
+        return masked_words_objective(cast(Encoder, trained))
 
     def score(
         self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
@@ -119,7 +104,7 @@ class MaskedWords(PretrainingObjective):
         return batches.scores(sums) | {"unigram_entropy": unigram_entropy(text.shards)}
 
 
-def masked_words_objective(model: MaskedLanguageModel) -> Objective:
+def masked_words_objective(model: Encoder) -> Objective:
     """The loss of hidden words and of pairs of segments as an objective of the training loop."""
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -131,7 +116,7 @@ def masked_words_objective(model: MaskedLanguageModel) -> Objective:
     return objective
 
 
-def word_and_pair_losses(model: MaskedLanguageModel, states: Tensor, batch: MicroBatch) -> dict[str, Tensor]:
+def word_and_pair_losses(model: Encoder, states: Tensor, batch: MicroBatch) -> dict[str, Tensor]:
     """ "word_loss", "word_accuracy", "pair_loss" and "pair_accuracy" of a micro-batch.
 
     :param states: of its sequences, [B, T, D].

@@ -11,7 +11,7 @@ Legend of shape comments: B sequences, T positions, D width of the states, N hid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -39,26 +39,6 @@ _HEADS = {
     "all-tokens-mlm": {"replaced": True, "words": True},
 }
 """Objective -> heads that the network has to have, or must not; nothing here is learnt of pairs of segments."""
-
-
-class Detects(Protocol):
-    """What is asked of a generator and a discriminator that are trained together."""
-
-    def word_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
-        """The generator's logits at some of the B*T positions: [B, T] three times, [N] -> [N, V]."""
-        ...
-
-    def replaced_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
-        """The discriminator's logit of each token's having been replaced: [B, T] three times -> [B, T]."""
-        ...
-
-    def told_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> Tensor:
-        """The other network's logits of words at some of the positions: as :meth:`word_scores`. Controls alone."""
-        ...
-
-    def both_scores(self, tokens: Tensor, segments: Tensor, mask: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """The two of that network at some of the positions: [N] and [N, V]. Controls alone."""
-        ...
 
 
 class Detection(nn.Module):
@@ -132,7 +112,7 @@ class ReplacedTokens(PretrainingObjective):
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """The generator's loss and, many times heavier, the discriminator's; or a control's.
 
-        :param trained: a :class:`Detects`.
+        :param trained: a :class:`Detection`, or what fills in and tells as it does.
         :raises InputError: a network without the heads that the objective is about.
         """
         chosen = config.replaced_objective or "electra"
@@ -140,7 +120,7 @@ class ReplacedTokens(PretrainingObjective):
             for head, wanted in {**_HEADS[chosen], "pair": False, "pooler": False}.items():
                 if getattr(trained.discriminator.config, head) != wanted:
                     raise InputError(f"model.{head} = {not wanted}: expected {wanted} for {chosen}")
-        model, weight = cast(Detects, trained), config.replaced_weight
+        model, weight = cast(Detection, trained), config.replaced_weight
         if chosen in ("replace-mlm", "all-tokens-mlm"):
             return told_words_objective(model, 1.0 if weight is None else weight, chosen == "all-tokens-mlm")
         return replaced_tokens_objective(model, WEIGHT if weight is None else weight, chosen == "electra-15")
@@ -184,7 +164,7 @@ class FilledIn(NamedTuple):
     """The generator's, and "replaced": the share of the hidden words that it did not guess."""
 
 
-def _filled_in(model: Detects, batch: MicroBatch) -> FilledIn:
+def _filled_in(model: Detection, batch: MicroBatch) -> FilledIn:
     segments, mask, places, targets = (batch[name] for name in ("segments", "mask", "places", "targets"))
     scores = model.word_scores(batch["tokens"], segments, mask, places).float()  # (N, V)
     loss, accuracy = told(scores, targets, batch["word_weight"])
@@ -195,7 +175,7 @@ def _filled_in(model: Detects, batch: MicroBatch) -> FilledIn:
     return FilledIn(tokens, replaced, loss, {"word_loss": loss, "word_accuracy": accuracy, "replaced": count})
 
 
-def replaced_tokens_objective(model: Detects, weight: float, only_hidden: bool = False) -> Objective:
+def replaced_tokens_objective(model: Detection, weight: float, only_hidden: bool = False) -> Objective:
     """The sum of both losses as an objective of the training loop.
 
     Its metrics "replaced" and "replaced_found" are shares of the hidden words: those that the generator did not guess,
@@ -225,7 +205,7 @@ def replaced_tokens_objective(model: Detects, weight: float, only_hidden: bool =
     return objective
 
 
-def told_words_objective(model: Detects, weight: float, every: bool) -> Objective:
+def told_words_objective(model: Detection, weight: float, every: bool) -> Objective:
     """The generator's loss and that of the words which the other network tells from the filled-in text (section 3.4).
 
     Its metrics "told_loss" and "told_accuracy" are of these words.

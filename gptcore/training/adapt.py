@@ -14,9 +14,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
@@ -33,8 +32,8 @@ from gptcore.models.build import build_model, load_language_model, next_token_ne
 from gptcore.models.network import LanguageModel
 from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.next_token import PretrainData, language_model_objective
-from gptcore.training.job import Job, finish_language_model, run_job, train
-from gptcore.training.loop import Monitor, Training
+from gptcore.training.job import Job, finish_language_model, runner
+from gptcore.training.loop import Monitor, Trainer, Training
 from gptcore.training.schedules import warmup_linear
 
 SPLITS = ("train", "valid", "test")
@@ -101,16 +100,6 @@ class BlockMonitor(Monitor):
         return perplexity(self._objective, blocks.in_order(rows, most), self._world, interrupted)
 
 
-def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
-    """Do the job in this process (one of the world's).
-
-    :raises InputError: before any work, if the job cannot be done as given.
-    :raises NonFiniteLoss: see :meth:`gptcore.training.loop.Trainer.run`.
-    :raises Interrupted: after SIGTERM, with a checkpoint written.
-    """
-    run_job(AdaptJob.parse(job), _adapt, stop)
-
-
 def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
     config = job.adapt
     model = adapted_model(job).to(world.device)
@@ -140,7 +129,7 @@ def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
         keep_checkpoints=_KEEP_CHECKPOINTS,
         checkpoint_every=math.ceil(total_steps / config.evaluations),
     )
-    progress = train(training, job, world, stop)
+    progress = Trainer(training, job.workspace, world, stop).run()
     model.eval()
     scores: dict[str, float] = {}
     for split, of_split in blocks.items():
@@ -158,6 +147,9 @@ def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
         scores=scores,
     )
 
+
+run = runner(AdaptJob, _adapt)
+"""Does the job of a file, see :func:`gptcore.training.job.runner`."""
 
 if __name__ == "__main__":
     sys.exit(process.main(run, sys.argv[1:]))

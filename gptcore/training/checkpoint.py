@@ -21,7 +21,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from gptcore.base.files import fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
 from gptcore.machine.sharding import placed_like
 
 FORMAT = 2
@@ -67,7 +67,7 @@ def save(
     write_json_atomic(aside / "state.json", {"format": FORMAT, "step": step, **state})
     files = {path.name: {"size": path.stat().st_size, "sha256": sha256_file(path)} for path in sorted(aside.iterdir())}
     for path in aside.iterdir():
-        _fsync(path)
+        fsync_file(path)
     write_json_atomic(aside / "manifest.json", {"format": FORMAT, "step": step, "files": files})
     if final.exists():
         shutil.rmtree(final)
@@ -141,8 +141,3 @@ def _prune(root: Path, keep: int) -> None:
         shutil.rmtree(folder)
     for leftover in root.glob(".step-*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _fsync(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

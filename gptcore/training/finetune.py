@@ -48,15 +48,15 @@ from gptcore.models.network import Network
 from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import RowReader, released_part_tokens
+from gptcore.nlu.inputs import released_part_tokens
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.objectives.task_distillation import TaughtRows, taught_classifier, taught_objective
 from gptcore.training.best_epoch import BestEpoch
-from gptcore.training.job import Job, costs, run_job, train
-from gptcore.training.loop import Progression, Training
+from gptcore.training.job import Job, costs, runner
+from gptcore.training.loop import Progression, Trainer, Training
 from gptcore.training.optim import rates_by_depth
 from gptcore.training.schedules import taught_schedule
 
@@ -112,58 +112,30 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
     config = job.finetune
     draws = rng.generator(config.seed, "weights")
     digest: str | None = None
-    network: Network
+    source: Network | None = None
     if job.start is not None:
         tuned, about = Classifier.load(job.start)
-        network, digest = tuned.network, about.get("tokenizer_digest")
-        config.require_family(network.config.family, "finetune job: finetune")
+        source, digest = tuned.network, about.get("tokenizer_digest")
     elif job.model is not None:
         source = load_model(str(job.model))
-        config.require_family(source.config.family, "finetune job: finetune")
-        FAMILIES[source.config.family].require_form(spec.name, form_of(spec).places)
-        changes = _changes(config, source.config)
-        n_special = _reader(source.config).n_special
-        network = source.adapt(n_special, n_transfer=config.n_transfer, generator=draws, **changes)
-        if (job.model / "meta.json").is_file():  # absent from imported models; a model kept on the way has no digest
-            digest = read_json(job.model / "meta.json").get("tokenizer_digest")
+        if (meta := job.model / "meta.json").is_file():  # absent from imported models
+            digest = read_json(meta).get("tokenizer_digest")  # a model kept on the way has none
+    shape = job.model_config if source is None else source.config
+    assert shape is not None, "parse() saw to it"
+    family, form = FAMILIES[shape.family], form_of(spec)
+    kind: type[Classifier] = family.part("head")
+    config.require_family(family.name, "finetune job: finetune")
+    if job.start is None:
+        family.require_form(spec.name, form.places)
+    changes: dict[str, Any] = {"n_special": family.part("inputs").n_special}
+    changes |= {"original": True} if config.original and hasattr(shape, "original") else {}
+    changes |= {"linked": False} if config.unlinked else {}
+    if source is None:
+        network = build_model(kind.network_settings(shape, **changes), draws)
     else:
-        assert job.model_config is not None, "parse() saw to it"
-        config.require_family(job.model_config.family, "finetune job: finetune")
-        FAMILIES[job.model_config.family].require_form(spec.name, form_of(spec).places)
-        changes = _changes(config, job.model_config)
-        n_special = _reader(job.model_config).n_special
-        shape = _head(job.model_config).network_settings(job.model_config, n_special=n_special, **changes)
-        network = build_model(shape, draws)
-    head = Head(spec.form, form_of(spec).n_outputs(spec), config.clf_pdrop)
-    return _head(network.config).over(network, str(job.model), head, draws), digest
-
-
-def _head(network: NetworkConfig) -> type[Classifier]:
-    """The kind of network that is fine-tuned of the network's family."""
-    found: type[Classifier] = FAMILIES[network.family].part("head")
-    return found
-
-
-def _reader(network: NetworkConfig) -> type[RowReader]:
-    """What the network's family makes of a row."""
-    found: type[RowReader] = FAMILIES[network.family].part("inputs")
-    return found
-
-
-def _changes(config: FinetuneConfig, network: NetworkConfig) -> dict[str, Any]:
-    """What fine-tuning changes in the network's settings."""
-    changes = {"original": True} if config.original and hasattr(network, "original") else {}
-    return changes | ({"linked": False} if config.unlinked else {})
-
-
-def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
-    """Do the job in this process; a job that is done already is left as it is.
-
-    :raises InputError: before any work, if the job cannot be done as given.
-    :raises NonFiniteLoss: see :meth:`gptcore.training.loop.Trainer.run`.
-    :raises Interrupted: after SIGTERM, with a checkpoint written.
-    """
-    run_job(FinetuneJob.parse(job), _finetune_once, stop, alone=True)
+        network = source if job.start else source.adapt(n_transfer=config.n_transfer, generator=draws, **changes)
+    head = Head(spec.form, form.n_outputs(spec), config.clf_pdrop)
+    return kind.over(network, str(job.model), head, draws), digest
 
 
 def _finetune_once(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:
@@ -178,17 +150,13 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.network.config.n_vocab, str(job.model))
     part_tokens = released_part_tokens(model.network.config.n_ctx) if config.original else None
-    folders = {"train": _augmented(job, spec)}
-    reader, most_train_rows = (
-        reader_for(model, spec, part_tokens),
-        None if config.augmentation else config.max_train_rows,
-    )
-    rows = {
-        split: split_rows(reader, folders[split], split, most_train_rows, config.seed)
-        if split == "train"
-        else split_rows(reader, job.dataset, split, config.max_eval_rows, EVAL_ROW_SEED)
-        for split in encoded_splits(job.dataset)
-    }
+    reader = reader_for(model, spec, part_tokens)
+    chosen = {"train": (_augmented(job, spec), None if config.augmentation else config.max_train_rows, config.seed)}
+    evaluated = job.dataset, config.max_eval_rows, EVAL_ROW_SEED
+    rows = {}
+    for split in encoded_splits(job.dataset):
+        folder, most, seed = chosen.get(split, evaluated)
+        rows[split] = split_rows(reader, folder, split, most, seed)
     if config.original:
         assert isinstance(model, ClassificationModel), "the settings are refused for others"
         # fewer positions, so fewer rows in the language model's softmax
@@ -200,9 +168,9 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     if part_tokens is not None:
         extra["part_tokens"] = part_tokens  # who uses the model must cut as it was trained
     monitor = BestEpoch(
-        model,
-        spec,
-        rows["dev"],
+        model=model,
+        spec=spec,
+        dev=rows["dev"],
         batches_per_epoch=data.batches_per_epoch,
         world=world,
         dtype=pick_dtype(config.precision, world.device),
@@ -211,7 +179,11 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         original=config.original,
         first=n_layer_steps,
     )
-    trained, objective = _taught(job, model, world) if config.taught else _told(model, config)
+    trained: nn.Module = model
+    if config.taught:
+        trained, objective = _taught(job, model, world)
+    else:
+        objective = finetune_objective(model, config.lm_coef)
     training = Training(
         model=trained,
         objective=objective,
@@ -232,7 +204,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         checkpoint_seconds=_CHECKPOINT_SECONDS,
         rates=rates_by_depth(model, config),
     )
-    progress = train(training, job, world, stop)
+    progress = Trainer(training, job.workspace, world, stop).run()
     _finish(job, spec, rows, monitor, progress, world, stop)
 
 
@@ -260,11 +232,6 @@ def _augmented(job: FinetuneJob, spec: TaskSpec) -> Path:
         write_encoded(out / "train.arrow", more, special.n_vocab)
         write_bytes_atomic(out / "meta.json", (job.dataset / "meta.json").read_bytes())
     return out
-
-
-def _told(model: Classifier, config: FinetuneConfig) -> tuple[nn.Module, Objective]:
-    """What is trained by labels, and its objective."""
-    return model, finetune_objective(model, config.lm_coef)
 
 
 def _taught(job: FinetuneJob, model: Classifier, world: World) -> tuple[nn.Module, Objective]:
@@ -319,6 +286,9 @@ def _finish(
     }
     write_json_atomic(job.workspace / "result.json", result)
 
+
+run = runner(FinetuneJob, _finetune_once, alone=True)
+"""Does the job of a file, see :func:`gptcore.training.job.runner`."""
 
 if __name__ == "__main__":
     sys.exit(process.main(run, sys.argv[1:]))

@@ -1,15 +1,15 @@
 """What every training job does, whatever it learns: read its file, join the other processes, train, say what it took.
 
-A job is a frozen dataclass whose fields are those of its file. :func:`parse_job` fills it, :func:`run_job` gives it a
-world and its workspace, :func:`train` runs the loop over what the job has built, :func:`costs` is the part of
-result.json that all jobs share.
+A job is a frozen dataclass whose fields are those of its file. :meth:`Job.parse` fills it, :func:`runner` gives it a
+world and its workspace, :class:`gptcore.training.loop.Trainer` runs the loop over what the job has built, :func:`costs`
+is the part of result.json that all jobs share.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -26,7 +26,7 @@ from gptcore.machine.device import device_name, model_flops_utilisation, peak_me
 from gptcore.machine.distributed import World, join_world
 from gptcore.machine.sharding import whole
 from gptcore.models.network import Network
-from gptcore.training.loop import Progression, Trainer, Training
+from gptcore.training.loop import Progression, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,32 +43,26 @@ class Job:
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> Self:
-        """:raises InputError: naming the field that is missing, unknown or of no use."""
-        return parse_job(cls, cls.NAME, job)
+        """A job file, checked and converted by the types of the fields.
+
+        Paths are texts in the file; settings are tables of their fields; a network's say their family.
+
+        :raises InputError: naming the field that is missing, unknown, of another type or of no use.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        defaults = {n: f.default for n, f in fields.items() if f.default is not MISSING}
+        given = {**defaults, **job}
+        if set(given) != set(fields):
+            odd = ", ".join(sorted(set(given) ^ set(fields)))
+            raise InputError(f"{cls.NAME} job: missing or unknown field: {odd}; expected {', '.join(sorted(fields))}")
+        hints = {n: _without_none(hint) for n, hint in get_type_hints(cls).items() if n in fields}
+        plain = {n: str if hints[n] is Path else hints[n] for n, value in given.items() if value is not None}
+        plain = {n: hint for n, hint in plain.items() if hint in (str, int)}
+        checked_object(given, f"{cls.NAME} job", "a JSON object", plain)
+        return cls(**{n: _converted(value, hints[n], f"{cls.NAME} job: {n}") for n, value in given.items()})
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
-
-
-def parse_job(kind: type[AnyJob], name: str, job: Mapping[str, Any]) -> AnyJob:
-    """A job file, checked and converted by the types of the dataclass ``kind``.
-
-    Paths are texts in the file; settings are tables of their fields; a network's say their family.
-
-    :param name: what messages call the job: "pretrain".
-    :raises InputError: naming the field that is missing, unknown or of another type.
-    """
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    defaults = {n: f.default for n, f in fields.items() if f.default is not MISSING}
-    given = {**defaults, **job}
-    if set(given) != set(fields):
-        odd = ", ".join(sorted(set(given) ^ set(fields)))
-        raise InputError(f"{name} job: missing or unknown field: {odd}; expected {', '.join(sorted(fields))}")
-    hints = {n: _without_none(hint) for n, hint in get_type_hints(kind).items() if n in fields}
-    plain = {n: str if hints[n] is Path else hints[n] for n, value in given.items() if value is not None}
-    plain = {n: hint for n, hint in plain.items() if hint in (str, int)}
-    checked_object(given, f"{name} job", "a JSON object", plain)
-    return kind(**{n: _converted(value, hints[n], f"{name} job: {n}") for n, value in given.items()})
 
 
 def _without_none(hint: Any) -> Any:
@@ -84,41 +78,32 @@ def _converted(value: Any, kind: Any, where: str) -> Any:
     return kind(value) if kind is Path else replace_settings(kind(), value, where)
 
 
-def run_job(
-    job: AnyJob,
-    work: Callable[[AnyJob, World, process.StopRequest], None],
-    stop: process.StopRequest,
-    *,
-    sharded: bool = False,
-    alone: bool = False,
-) -> None:
-    """Do a job in this process, one of the world's; the main one holds the workspace meanwhile.
+def runner(
+    kind: type[AnyJob], work: Callable[[AnyJob, World, process.StopRequest], None], *, alone: bool = False
+) -> Callable[[Mapping[str, Any], process.StopRequest], None]:
+    """The function ``run`` of a job's module: it does the job of a file in this process, one of the world's.
 
+    The main process holds the workspace meanwhile. ``run`` raises :class:`InputError` before any work if the job cannot
+    be done as given, :class:`gptcore.machine.process.NonFiniteLoss` as :meth:`Trainer.run` does, and
+    :class:`gptcore.machine.process.Interrupted` after SIGTERM, with a checkpoint written.
+
+    :param kind: has a field ``sharded`` where each of several processes may hold a part of the weights only.
     :param work: what the job is.
-    :param sharded: whether each of several processes holds a part of the weights only.
     :param alone: the job is one process, whatever the environment says.
     """
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
-    with (
-        _lone_world() if alone else join_world(sharded) as world,
-        process.job_lock(job.workspace) if world.main else contextlib.nullcontext(),
-    ):
-        work(job, world, stop)
 
+    def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
+        parsed = kind.parse(job)
+        if parsed.threads is not None:
+            torch.set_num_threads(parsed.threads)
+        lone = contextlib.nullcontext(World(0, 1, pick_device(0))) if alone else None
+        with (
+            lone or join_world(getattr(parsed, "sharded", False)) as world,
+            process.job_lock(parsed.workspace) if world.main else contextlib.nullcontext(),
+        ):
+            work(parsed, world, stop)
 
-@contextlib.contextmanager
-def _lone_world() -> Iterator[World]:
-    yield World(0, 1, pick_device(0))
-
-
-def train(training: Training, job: Job, world: World, stop: process.StopRequest) -> Progression:
-    """Train from the newest valid checkpoint of the workspace to the last update.
-
-    :raises Interrupted: after SIGTERM, once a checkpoint is written.
-    :raises NonFiniteLoss: see :meth:`Trainer.run`.
-    """
-    return Trainer(training, job.workspace, world, stop).run()
+    return run
 
 
 def costs(progress: Progression, precision: str, world: World) -> dict[str, Any]:

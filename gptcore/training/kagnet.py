@@ -18,7 +18,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ from gptcore.machine.distributed import World
 from gptcore.machine.sharding import Step
 from gptcore.nlu.examples import Example
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.training.job import Job, costs, run_job, train
-from gptcore.training.loop import Monitor, Training
+from gptcore.training.job import Job, costs, runner
+from gptcore.training.loop import Monitor, Trainer, Training
 from gptcore.training.schedules import warmup_steps_linear
 
 _AT_ONCE = 64  # questions that are scored together
@@ -100,15 +100,6 @@ def kagnet_objective(model: KagNET, n_choices: int) -> Objective:
     return objective
 
 
-def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
-    """Do the job in this process.
-
-    :raises InputError: before any work, if the job cannot be done as given.
-    :raises Interrupted: after SIGTERM, with a checkpoint written.
-    """
-    run_job(KagNETJob.parse(job), _train, stop, alone=True)
-
-
 def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
     config = job.kagnet
     splits = sorted(file.stem for file in job.grounded.glob("*.jsonl"))
@@ -139,7 +130,7 @@ def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
         keep_checkpoints=1,
         checkpoint_every=config.checkpoint_every,
     )
-    progress = train(training, job, world, stop)
+    progress = Trainer(training, job.workspace, world, stop).run()
     model.cpu().eval()
     scores: dict[str, Any] = {}
     for split in splits:
@@ -194,6 +185,9 @@ def _scored(job: KagNETJob, split: str, model: KagNET, questions: Questions) -> 
     }
     return told, bool((answers == answers[0]).all())
 
+
+run = runner(KagNETJob, _train, alone=True)
+"""Does the job of a file, see :func:`gptcore.training.job.runner`."""
 
 if __name__ == "__main__":
     sys.exit(process.main(run, sys.argv[1:]))

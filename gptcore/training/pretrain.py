@@ -43,8 +43,8 @@ from gptcore.models.knowledge_encoder import KnowledgeEncoder
 from gptcore.models.network import Network
 from gptcore.objectives.distillation import Distilled
 from gptcore.objectives.objective import PretrainingObjective, Text
-from gptcore.training.job import Job, finish_language_model, run_job, train
-from gptcore.training.loop import Training
+from gptcore.training.job import Job, finish_language_model, runner
+from gptcore.training.loop import Trainer, Training
 from gptcore.training.schedules import pretraining_schedule
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates
@@ -109,50 +109,44 @@ def snapshot_steps(total_steps: int) -> list[int]:
     return sorted({math.ceil(total_steps / 2**halvings) for halvings in range(_SNAPSHOTS)})
 
 
+@dataclasses.dataclass
 class ValidationMonitor:
-    """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all.
+    """Loss and perplexity on the held-out documents: on a part of them every `eval_every` updates, at last on all."""
 
-    :param score: what held-out documents cost the model, of at most so many tokens (None: of all); see
-        :meth:`gptcore.objectives.objective.PretrainingObjective.score`.
-    :param n_targets: tokens of all held-out documents.
-    :param snapshots: folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores.
-    """
+    model: Network
+    score: Callable[[int | None, Callable[[], bool]], dict[str, float]]
+    """What held-out documents cost the model, of at most so many tokens (None: of all); see
+    :meth:`gptcore.objectives.objective.PretrainingObjective.score`."""
+    config: PretrainConfig
+    total_steps: int
+    n_targets: int
+    """Tokens of all held-out documents."""
+    world: World
+    snapshots: Path
+    """Folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores."""
+    scores: dict[str, float] = dataclasses.field(default_factory=dict, init=False)
+    """Of the last evaluation: validation/loss, validation/perplexity, validation/tokens."""
 
-    def __init__(
-        self,
-        model: Network,
-        score: Callable[[int | None, Callable[[], bool]], dict[str, float]],
-        config: PretrainConfig,
-        total_steps: int,
-        n_targets: int,
-        world: World,
-        snapshots: Path,
-    ) -> None:
-        self._model, self._score = model, score
-        self._n_targets = max(1, n_targets)  # none at all: the last evaluation is due, and says so
-        self._config, self._world = config, world
-        self._total_steps = total_steps
-        self._snapshots = snapshots
-        self._snapshot_steps = snapshot_steps(total_steps)[:-1]
-        self.scores: dict[str, float] = {}
-        """Of the last evaluation: validation/loss, validation/perplexity, validation/tokens."""
+    def __post_init__(self) -> None:
+        self.n_targets = max(1, self.n_targets)  # none at all: the last evaluation is due, and says so
+        self._snapshot_steps = snapshot_steps(self.total_steps)[:-1]
 
     def due(self, step: int) -> float:
         """Targets: after every `eval_every` updates, at every snapshot, and after the last, when all are scored."""
-        if step == self._total_steps:
-            return self._n_targets
-        due = step % self._config.eval_every == 0 or step in self._snapshot_steps
-        return min(self._config.eval_tokens, self._n_targets) if due else 0
+        if step == self.total_steps:
+            return self.n_targets
+        due = step % self.config.eval_every == 0 or step in self._snapshot_steps
+        return min(self.config.eval_tokens, self.n_targets) if due else 0
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Scores over at most `eval_tokens` targets, the same ones each time; over all of them after the last."""
-        max_tokens = None if step == self._total_steps else self._config.eval_tokens
-        scores = self._score(max_tokens, interrupted)
+        max_tokens = None if step == self.total_steps else self.config.eval_tokens
+        scores = self.score(max_tokens, interrupted)
         self.scores = {f"validation/{name}": value for name, value in scores.items()}
         if step in self._snapshot_steps and all(map(math.isfinite, scores.values())):  # else the loop refuses it
-            folder, weights = self._snapshots / f"step-{step:07d}", whole(self._model.state_dict(), self._world)
-            if self._world.main:
-                self._model.save(folder, weights)
+            folder, weights = self.snapshots / f"step-{step:07d}", whole(self.model.state_dict(), self.world)
+            if self.world.main:
+                self.model.save(folder, weights)
                 write_json_atomic(folder / "meta.json", {"steps": step, **self.scores})
         return self.scores
 
@@ -163,17 +157,6 @@ class ValidationMonitor:
     def restore(self, state: dict[str, Any]) -> None:
         """Put back what :meth:`state` gave."""
         self.scores = state["scores"]
-
-
-def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
-    """Do the job in this process (one of the world's).
-
-    :raises InputError: before any work, if the job cannot be done as given.
-    :raises NonFiniteLoss: see :meth:`gptcore.training.loop.Trainer.run`.
-    :raises Interrupted: after SIGTERM, with a checkpoint written.
-    """
-    parsed = PretrainJob.parse(job)
-    run_job(parsed, _pretrain, stop, sharded=parsed.sharded)
 
 
 def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None:
@@ -218,7 +201,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         checkpoint_every=config.checkpoint_every,
         muon=config.optimizer == "muon",
     )
-    progress = train(training, job, world, stop)
+    progress = Trainer(training, job.workspace, world, stop).run()
     finish_language_model(
         model,
         training,
@@ -280,6 +263,9 @@ def _fill(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> di
             network.fill_words(weights, str(folder))
     return given | {"start": sha256_file(job.start / "model.safetensors")}
 
+
+run = runner(PretrainJob, _pretrain)
+"""Does the job of a file, see :func:`gptcore.training.job.runner`."""
 
 if __name__ == "__main__":
     sys.exit(process.main(run, sys.argv[1:]))

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,8 +30,8 @@ from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.machine.process import Interrupted
 from gptcore.machine.sharding import Step
-from gptcore.training.job import Job, costs, run_job, train
-from gptcore.training.loop import Monitor, Training
+from gptcore.training.job import Job, costs, runner
+from gptcore.training.loop import Monitor, Trainer, Training
 from gptcore.training.schedules import warmup_steps_linear
 
 RANKS_FILE = "ranks.safetensors"
@@ -67,15 +66,6 @@ class RankMonitor(Monitor):
         return {f"validation/{name}": value for name, value in found.items()}
 
 
-def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
-    """Do the job in this process (one of the world's).
-
-    :raises InputError: before any work, if the job cannot be done as given.
-    :raises Interrupted: after SIGTERM, with a checkpoint written.
-    """
-    run_job(VectorsJob.parse(job), _learn, stop)
-
-
 def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
     config, graph = job.transe, KnowledgeGraph.load(job.graph)
     draws = rng.generator(config.seed, "vectors")
@@ -93,7 +83,7 @@ def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
         keep_checkpoints=config.keep_checkpoints,
         checkpoint_every=config.checkpoint_every,
     )
-    progress = train(training, job, world, stop)
+    progress = Trainer(training, job.workspace, world, stop).run()
     if not world.main:
         return
     scores: dict[str, float] = {}
@@ -123,6 +113,9 @@ def _ranked(model: TransE, graph: KnowledgeGraph, facts: Triples, stop: process.
         parts.append(ranks(model, graph, facts[first : first + _RANKED_AT_ONCE]))
     return torch.cat(parts)
 
+
+run = runner(VectorsJob, _learn)
+"""Does the job of a file, see :func:`gptcore.training.job.runner`."""
 
 if __name__ == "__main__":
     sys.exit(process.main(run, sys.argv[1:]))

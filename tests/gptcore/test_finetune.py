@@ -247,7 +247,7 @@ def test_the_best_epoch_is_the_one_that_is_kept(world, tmp_path, monkeypatch):
     original = best_epoch.BestEpoch.evaluate
 
     def spy(self, step, interrupted):
-        weights.append({k: v.clone() for k, v in self._model.state_dict().items()})
+        weights.append({k: v.clone() for k, v in self.model.state_dict().items()})
         return original(self, step, interrupted)
 
     monkeypatch.setattr(Predictions, "scores", scores)

@@ -254,7 +254,7 @@ def scripted_run(world, tmp_path, monkeypatch, scores, **settings):
     evaluated = best_epoch.BestEpoch.evaluate
 
     def spy(self, step, interrupted):
-        weights[step] = {name: value.clone() for name, value in self._model.state_dict().items()}
+        weights[step] = {name: value.clone() for name, value in self.model.state_dict().items()}
         return evaluated(self, step, interrupted)
 
     monkeypatch.setattr(Predictions, "scores", lambda self, spec: next(script))
@@ -296,11 +296,11 @@ def test_point_20_by_default_the_headline_metric_after_each_epoch(world, tmp_pat
 
 def test_point_20_at_which_updates():
     monitor = object.__new__(best_epoch.BestEpoch)
-    monitor._original, monitor._batches_per_epoch, monitor._first = True, 5000, 0
+    monitor.original, monitor.batches_per_epoch, monitor.first = True, 5000, 0
     assert [step for step in range(0, 16_001, 500) if monitor.due(step)] == [1000, 2000, 4000, 5000, 10_000, 15_000]
-    monitor._batches_per_epoch = 10**6
+    monitor.batches_per_epoch = 10**6
     assert [step for step in range(0, 200_000, 500) if monitor.due(step)] == [1000 * 2**n for n in range(6)]
-    monitor._original = False
+    monitor.original = False
     assert not any(monitor.due(step) for step in range(0, 200_000, 500))
 
 

@@ -27,8 +27,8 @@ from gptcore.data.feed import MicroBatch, Update
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import World
 from gptcore.training import checkpoint
-from gptcore.training.job import Job, costs, parse_job, run_job, train
-from gptcore.training.loop import Training
+from gptcore.training.job import Job, costs, runner
+from gptcore.training.loop import Trainer, Training
 from gptcore.training.schedules import warmup_linear
 from tests.gptcore.jobs import StopAfter
 
@@ -323,6 +323,8 @@ UPDATES = 40
 class LineJob(Job):
     """Learns y = 3 x + 1."""
 
+    NAME = "line"
+
     line: FinetuneConfig
     rows: int = 8
 
@@ -373,7 +375,7 @@ def work(job: LineJob, world: World, stop: process.StopRequest) -> None:
         keep_checkpoints=2,
         checkpoint_every=10,
     )
-    progress = train(training, job, world, stop)
+    progress = Trainer(training, job.workspace, world, stop).run()
     result = {**costs(progress, job.line.precision, world), "loss": progress.metrics["train/loss"]}
     write_json_atomic(job.workspace / "result.json", result)
 
@@ -384,7 +386,7 @@ def job_file(workspace: Path, **changes: Any) -> dict[str, Any]:
 
 
 def run(workspace: Path, stop: process.StopRequest | None = None, **changes: Any) -> None:
-    run_job(parse_job(LineJob, "line", job_file(workspace, **changes)), work, stop or process.StopRequest(), alone=True)
+    runner(LineJob, work, alone=True)(job_file(workspace, **changes), stop or process.StopRequest())
 
 
 def test_another_job_learns_and_resumes_to_the_bit(tmp_path: Path) -> None:
@@ -466,5 +468,5 @@ def test_a_job_file_is_checked_by_the_types_of_its_fields(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        parse_job(LineJob, "line", {**job_file(tmp_path), **changes})
+        LineJob.parse({**job_file(tmp_path), **changes})
     assert not any(tmp_path.iterdir())
