@@ -21,7 +21,8 @@ from tasks.stages.partitions import CORPUS_PART, SHARDS_PART
 from tasks.store.artifact import Artifact
 from tasks.store.garbage import Referred
 from tasks.store.store import Store
-from tests.tasks.test_garbage import forget, make
+from tests.tasks.stores import forget
+from tests.tasks.test_garbage import make
 
 
 @pytest.fixture

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from tasks.store.artifact import Recipe
 from tasks.store.lineage import own_tokenizer, tokenizer_of
 from tasks.store.manifest import CorruptArtifact
 from tasks.store.store import Store
-from tests.tasks.test_store import files_of, writes
+from tests.tasks.stores import bucket, files_of, writes
 
 
 @pytest.fixture(autouse=True)
@@ -21,23 +19,13 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
 
 
-@pytest.fixture
-def bucket() -> Iterator[str]:
-    name = f"adopt-{uuid.uuid4().hex}"
-    yield f"memory://{name}/deep"
-    fsspec.filesystem("memory").rm(f"/{name}", recursive=True)
-
-
 @pytest.fixture(params=["local to local", "local to remote", "remote to local"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> tuple[Store, Store]:
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
     """Where it is, and where it is wanted."""
-    fsspec.filesystem("memory").pipe_file(f"/{bucket.removeprefix('memory://')}/.here", b"")
-    near = str(tmp_path / "here")
-    return {
-        "local to local": (Store(tmp_path / "there"), Store(near)),
-        "local to remote": (Store(tmp_path / "there"), Store(bucket)),
-        "remote to local": (Store(bucket), Store(near)),
-    }[request.param]
+    there, _, here = request.param.partition(" to ")
+    with bucket() as remote:
+        kept = {"local": str(tmp_path / "there"), "remote": remote}[there]
+        yield Store(kept), Store({"local": str(tmp_path / "here"), "remote": remote}[here])
 
 
 def test_a_copy_is_the_same_artifact_and_as_old(stores: tuple[Store, Store]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -19,10 +20,11 @@ from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import Plan, Referred, Rules, inventory, plan, sweep
 from tasks.store.manifest import MANIFEST
 from tasks.store.store import Store
-from tasks.tracking.pyfunc import Interface
-from tasks.tracking.registry import Entry, referred, register
+from tasks.tracking.registry import referred, register
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN
+from tests.tasks.stores import forget
+from tests.tasks.test_registry import entry
 
 RULES = Rules(measures=("score",), tracked=("model",), worlds="world", young=timedelta(0))
 STAGES = ("world", "corpus", "words", "model", "tuned", "score")
@@ -34,13 +36,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
     yield Store(tmp_path / "store" if request.param == "local" else f"memory://garbage-{uuid.uuid4().hex}")
     forget()
-
-
-def forget() -> None:
-    """As if this process had ended: what it noted is nobody's any more."""
-    for held in presence._held.values():
-        held.close()
-    presence._held.clear()
 
 
 def make(store: Store, stage: str, name: str = "", counts: dict[str, Any] | None = None, **inputs: Any) -> Artifact:
@@ -128,11 +123,11 @@ def test_the_young_the_unheard_of_and_the_unreadable_stay(store: Store) -> None:
     corpus = make(store, "corpus")
     theirs = make(store, "model", "theirs", corpus=corpus)
     forget()
-    young = Rules(RULES.measures, RULES.tracked, RULES.worlds, young=timedelta(hours=6))
+    young = replace(RULES, young=timedelta(hours=6))
     assert gone(planned(store, rules=young, at=timedelta(hours=5))) == []
     assert gone(planned(store, heard=[corpus])) == []
     assert {reason for _, reason in planned(store, heard=[corpus]).kept} == {"no run here"}
-    every = Rules(RULES.measures, RULES.tracked, RULES.worlds, RULES.young, unknown=True)
+    every = replace(RULES, unknown=True)
     assert ("artifact", "model") in gone(planned(store, heard=[], rules=every))
     fs, base = fsspec.core.url_to_fs(store.url)
     fs.pipe_file(f"{base}/model/{theirs.digest}/{MANIFEST}", b"\xff{")
@@ -165,7 +160,7 @@ def test_unfinished_work_stays_while_it_is_young_and_keeps_what_it_reads(store: 
     with pytest.raises(RuntimeError, match="gone"):
         store.build(recipe, dies)
     forget()
-    young = Rules(RULES.measures, RULES.tracked, RULES.worlds, young=timedelta(hours=6))
+    young = replace(RULES, young=timedelta(hours=6))
     assert gone(planned(store, rules=young, at=timedelta(hours=5))) == []
     found = planned(store, rules=young, at=timedelta(hours=7))
     kinds = {"unfinished"} if store.url.startswith("/") else {"unfinished", "mirror"}
@@ -335,24 +330,7 @@ def test_versions_with_an_alias_are_kept_and_the_others_known(shared_tracker: Tr
     with shared_tracker.open("models", "a model", digests[0], {}, {}) as run:
         for number, digest in enumerate(digests):  # the last one is the newest, the first one the best
             artifact = Artifact("pretrain", digest, f"/store/pretrain/{digest}")
-            created, merit = f"2026-01-0{number + 1}T00:00:00", float(-number)
-            register(
-                run,
-                Entry(
-                    "referred",
-                    "",
-                    artifact,
-                    created,
-                    merit,
-                    "rows",
-                    f"{merit}",
-                    True,
-                    {},
-                    "",
-                    {},
-                    Interface(("a",), {"label": "string"}, {"a": "b"}),
-                ),
-            )
+            register(run, replace(entry("referred", float(-number), number + 1), artifact=artifact))
     found = referred(shared_tracker)
     assert [found.named.get(digest) for digest in digests] == ["aliases", None, "aliases"]
     assert set(digests) <= set(found.heard)

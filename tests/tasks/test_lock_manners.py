@@ -20,6 +20,7 @@ from tasks.store.locks import exclusive, exclusive_now, is_locked, lock_file
 from tasks.store.store import Store
 from tasks.tracking.owners import dead_owners
 from tests.tasks.lock_host import RECIPE, URI
+from tests.tasks.stores import forget
 from tests.trials.locks import MANNERS, MANNERS_SOURCE, NO_LOCKS, variables
 from tests.trials.scenarios import compile_shim
 
@@ -73,9 +74,7 @@ def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(locks, "SILENT_SECONDS", SILENT)
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
     yield
-    for held in presence._held.values():
-        held.close()
-    presence._held.clear()
+    forget()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tasks.store.garbage import inventory, sweep
 from tasks.store.manifest import MANIFEST
 from tasks.store.references import best_models, fine_tuned_model, fine_tuned_tasks, pretrained_model
 from tasks.store.store import Store
-from tests.tasks.test_garbage import forget
+from tests.tasks.stores import forget
 
 _CALLS = ("ls", "find", "cat_file", "pipe_file", "info", "exists")
 

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -57,6 +58,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 
+@pytest.fixture
+def server() -> Iterator[_Server]:
+    with _Server() as running:
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture
+def tracker(server: _Server) -> Tracker:
+    return Tracker(f"http://127.0.0.1:{server.server_port}")
+
+
 def _names(tracker: Tracker) -> list[str]:
     return [experiment.name for experiment in tracker.client.search_experiments()]
 
@@ -86,9 +99,7 @@ def test_a_flow_waits_for_a_server_that_is_away_and_a_command_does_not(caplog: p
 
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
-def test_a_flow_waits_for_a_server_whose_database_is_away() -> None:
-    server = _Server()
-    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
+def test_a_flow_waits_for_a_server_whose_database_is_away(server: _Server, tracker: Tracker) -> None:
     assert _names(tracker) == ["found"]
     server.broken = 3
     with pytest.raises(MlflowException, match="500"):
@@ -96,8 +107,6 @@ def test_a_flow_waits_for_a_server_whose_database_is_away() -> None:
     server.broken = 3
     assert flow(_names)(tracker) == ["found"]
     assert server.broken < 0
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
@@ -167,10 +176,7 @@ def test_threads_in_a_hurry_leave_the_settings_as_they_were(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
-def test_points_of_a_reopened_run_wait_too(caplog: pytest.LogCaptureFixture) -> None:
-    server = _Server()
-    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
-
+def test_points_of_a_reopened_run_wait_too(server: _Server, tracker: Tracker, caplog: pytest.LogCaptureFixture) -> None:
     def work() -> Run:
         _ = tracker.client
         run = Run(tracker, "run", "7", finished=False, fresh=False)
@@ -183,16 +189,13 @@ def test_points_of_a_reopened_run_wait_too(caplog: pytest.LogCaptureFixture) -> 
     assert time.monotonic() - start < 10
     assert len(run._unsorted) == 2
     assert f"{sum(len(record['metrics']) for record in run._unsorted)} metrics wait for MLflow" in caplog.text
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
 @pytest.mark.parametrize("told", [KeyboardInterrupt, JobInterrupted])
-def test_who_is_told_to_end_does_not_wait(told: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
-    server = _Server()
-    tracker = Tracker(f"http://127.0.0.1:{server.server_port}")
-
+def test_who_is_told_to_end_does_not_wait(
+    server: _Server, tracker: Tracker, told: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     def work() -> None:
         _ = tracker.client
         with Run(tracker, "run", "7", finished=False, fresh=True):
@@ -204,5 +207,3 @@ def test_who_is_told_to_end_does_not_wait(told: type[BaseException], caplog: pyt
         flow(work)()
     assert time.monotonic() - start < 10
     assert "run run stays as it is" in caplog.text
-    server.shutdown()
-    server.server_close()

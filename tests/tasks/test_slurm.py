@@ -17,12 +17,12 @@ import pytest
 
 from gptcore.base.errors import InputError
 from tasks.jobs import launch, placement, slurm
-from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records, run_job
+from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records
 from tasks.stages.training import JobObserver
 from tasks.tracking.logs import PROGRESS, Underway
 from tasks.tracking.tracker import Run
 from tests.tasks import fake_slurm
-from tests.tasks.test_launch import FAKE, ROOT, gone, wait_for
+from tests.tasks.test_launch import FAKE, ROOT, gone, run, wait_for
 
 
 @pytest.fixture
@@ -48,16 +48,6 @@ def work(tmp_path: Path) -> Path:
 
 def jobs(state: Path) -> list[dict[str, Any]]:
     return [{"id": path.parent.name, **json.loads(path.read_text())} for path in sorted(state.glob("*/job.json"))]
-
-
-def run(
-    workspace: Path,
-    on_metrics: Callable[[Records], None] = lambda records: None,
-    on_waiting: Callable[[str], None] = lambda why: None,
-    **options: Any,
-) -> dict[str, Any]:
-    how = {key: options.pop(key) for key in ("timeout", "grace", "nproc") if key in options}
-    return run_job(FAKE, options, workspace, on_metrics=on_metrics, on_waiting=on_waiting, **how)
 
 
 def meanwhile(path: Path, act: Callable[[], Any]) -> None:

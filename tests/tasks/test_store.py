@@ -8,10 +8,11 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tasks.store import state
 from tasks.store.artifact import Artifact, Recipe, canonical
 from tasks.store.manifest import MANIFEST, CorruptArtifact, is_safe, problem_of
 from tasks.store.store import Store
+from tests.tasks.stores import bucket, files_of, never, overwrite, writes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,38 +39,12 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["local", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "local":
-        yield Store(tmp_path / "store")
-        return
-    name = f"store-{uuid.uuid4().hex}"
-    yield Store(f"memory://{name}/deep")
-    fsspec.filesystem("memory").rm(f"/{name}", recursive=True) if fsspec.filesystem("memory").exists(
-        f"/{name}"
-    ) else None
+    with nullcontext(str(tmp_path / "store")) if request.param == "local" else bucket() as url:
+        yield Store(url)
 
 
 def recipe(**config: Any) -> Recipe:
     return Recipe("stage", 1, config)
-
-
-def writes(**files: str) -> Callable[[Path], dict[str, Any]]:
-    def produce(workspace: Path) -> dict[str, Any]:
-        for name, text in files.items():
-            path = workspace / name.replace("__", "/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return {"files": len(files)}
-
-    return produce
-
-
-def never(workspace: Path) -> dict[str, Any]:
-    raise AssertionError("computed twice")
-
-
-def files_of(store: Store, artifact: Artifact) -> dict[str, str]:
-    folder = store.local(artifact)
-    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST}
 
 
 # --- digests
@@ -250,16 +226,9 @@ def test_a_damaged_seal_means_that_the_stage_is_resumed(
 # --- damage
 
 
-def put(store: Store, artifact: Artifact, name: str, text: str) -> None:
-    """Overwrite a stored file behind the store's back."""
-    fs, base = fsspec.core.url_to_fs(artifact.url)
-    root = "" if name == MANIFEST else store.manifest(artifact).get("root", "")
-    fs.pipe_file("/".join(part for part in (base, root, name) if part), text.encode())
-
-
 def test_a_truncated_file_is_noticed_and_rebuilt(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     artifact = store.build(recipe(a=1), writes(x="whole")).artifact
-    put(store, artifact, "x", "wh")
+    overwrite(store, artifact, "x", "wh")
     assert store.find(recipe(a=1)) is None
     assert "x has 2 bytes, expected 5" in caplog.text
     rebuilt = store.build(recipe(a=1), writes(x="whole"))
@@ -270,7 +239,7 @@ def test_a_truncated_file_is_noticed_and_rebuilt(store: Store, caplog: pytest.Lo
 
 def test_changed_bytes_of_the_same_size_are_noticed_by_verify(store: Store) -> None:
     artifact = store.build(recipe(a=1), writes(x="whole")).artifact
-    put(store, artifact, "x", "WHOLE")
+    overwrite(store, artifact, "x", "WHOLE")
     with pytest.raises(CorruptArtifact, match="x has the SHA-256"):
         store.verify(artifact)
 
@@ -279,10 +248,10 @@ def test_changed_bytes_are_not_read(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     artifact = store.build(recipe(a=1), writes(x="whole")).artifact
     assert files_of(store, artifact) == {"x": "whole"}
-    put(store, artifact, "x", "WHOLE")
+    overwrite(store, artifact, "x", "WHOLE")
     with pytest.raises(CorruptArtifact, match=rf"{artifact.digest}: x has the SHA-256 .* delete this folder"):
         store.local(artifact)
-    put(store, artifact, "x", "whole")
+    overwrite(store, artifact, "x", "whole")
     assert files_of(store, artifact) == {"x": "whole"}
 
 
@@ -292,7 +261,7 @@ def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "other host"))
     other = Store(store.url)
     assert files_of(other, artifact) == {"x": "whole", "y": "y"}
-    put(store, artifact, "x", "WHOLE")
+    overwrite(store, artifact, "x", "WHOLE")
     assert files_of(other, artifact)["x"] == "whole"  # its copy was good when it came
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "third host"))
     with pytest.raises(CorruptArtifact, match="x has the SHA-256"):
@@ -326,14 +295,14 @@ def test_a_manifest_that_lies_is_not_trusted(change: dict[str, Any], words: str,
     artifact = store.build(recipe(a=1), writes(x="X")).artifact
     manifest = {**store.manifest(artifact), **change}
     assert words in str(problem_of(manifest, "stage", artifact.digest))
-    put(store, artifact, MANIFEST, json.dumps(manifest))
+    overwrite(store, artifact, MANIFEST, json.dumps(manifest))
     assert store.find(recipe(a=1)) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '"text"', '{"stage":', "null"])
 def test_a_manifest_that_is_none_is_not_trusted(store: Store, text: str) -> None:
     artifact = store.build(recipe(a=1), writes(x="X")).artifact
-    put(store, artifact, MANIFEST, text)
+    overwrite(store, artifact, MANIFEST, text)
     assert store.find(recipe(a=1)) is None
     assert files_of(store, store.build(recipe(a=1), writes(x="again")).artifact) == {"x": "again"}
 
@@ -406,6 +375,7 @@ import os, sys, time
 from pathlib import Path
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store
+from tests.tasks.stores import bucket, files_of, never, overwrite, writes
 
 def produce(workspace):
     log = Path(sys.argv[2])
@@ -463,7 +433,7 @@ def test_kill_9_at_any_moment_leaves_nothing_or_a_valid_artifact(tmp_path: Path)
 
 
 def test_threads_of_one_process_take_turns(store: Store) -> None:
-    running, overlaps, results = [], [], []
+    running, overlaps = [], []
 
     def produce(workspace: Path) -> dict[str, Any]:
         running.append(1)
@@ -472,14 +442,9 @@ def test_threads_of_one_process_take_turns(store: Store) -> None:
         running.pop()
         return {}
 
-    threads = [
-        threading.Thread(target=lambda: results.append(store.build(recipe(a=1), produce).cached)) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == [False, True, True, True]
+    with ThreadPoolExecutor(4) as pool:
+        cached = list(pool.map(lambda _: store.build(recipe(a=1), produce).cached, range(4)))
+    assert sorted(cached) == [False, True, True, True]
     assert overlaps == [1]
 
 

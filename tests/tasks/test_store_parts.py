@@ -7,7 +7,6 @@ import multiprocessing
 import shutil
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tasks.store.garbage import Item, inventory, sweep
 from tasks.store.lineage import model_files, model_folder, snapshot_scores, snapshots
 from tasks.store.manifest import MANIFEST, CorruptArtifact
 from tasks.store.store import Store
+from tests.tasks.stores import files_in, never, overwrite, writes
 
 FILES = {
     "model/model.safetensors": "final weights",
@@ -39,34 +39,6 @@ MODEL = ["model/config.json", "model/model.safetensors"]
 
 def recipe(**config: Any) -> Recipe:
     return Recipe("pretrain", 1, config)
-
-
-def writes(files: dict[str, str]) -> Callable[[Path], dict[str, Any]]:
-    def produce(workspace: Path) -> dict[str, Any]:
-        for name, text in files.items():
-            path = workspace / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return {}
-
-    return produce
-
-
-def never(workspace: Path) -> dict[str, Any]:
-    raise AssertionError("computed twice")
-
-
-def files_in(folder: Path) -> dict[str, str]:
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST]
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
-
-
-def put(store: Store, artifact: Artifact, name: str, text: str) -> None:
-    """Overwrite a stored file behind the store's back."""
-    fs, base = fsspec.core.url_to_fs(artifact.url)
-    fs.pipe_file(
-        "/".join(part for part in (base, store.manifest(artifact).get("root", ""), name) if part), text.encode()
-    )
 
 
 class Hosts:
@@ -115,7 +87,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, hosts: Hosts) -> Store
 
 
 def test_a_host_that_fine_tunes_fetches_the_model_alone(hosts: Hosts) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(FILES)).artifact
+    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
     here = hosts.host("tuner")
     folder = model_folder(here, artifact, None)
     assert hosts.taken() == MODEL
@@ -133,8 +105,8 @@ def test_a_host_that_fine_tunes_fetches_the_model_alone(hosts: Hosts) -> None:
 
 def test_who_uses_a_model_fetches_it_and_its_tokenizer(hosts: Hosts) -> None:
     trainer = hosts.host("trainer")
-    words = trainer.build(Recipe("tokenizer", 1, {}), writes({"vocab.json": "{}"})).artifact
-    artifact = trainer.build(Recipe("pretrain", 1, {}, {"tokenizer": words}), writes(FILES)).artifact
+    words = trainer.build(Recipe("tokenizer", 1, {}), writes(**{"vocab.json": "{}"})).artifact
+    artifact = trainer.build(Recipe("pretrain", 1, {}, {"tokenizer": words}), writes(**FILES)).artifact
     hosts.host("server")
     folder, tokenizer = model_files(artifact)
     assert hosts.taken() == [*MODEL, "vocab.json"]
@@ -142,7 +114,7 @@ def test_who_uses_a_model_fetches_it_and_its_tokenizer(hosts: Hosts) -> None:
 
 
 def test_a_partial_copy_is_completed_later(hosts: Hosts) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(FILES)).artifact
+    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
     here = hosts.host("other")
     assert here.local(artifact, "metrics.jsonl").read_text() == "curve"
     assert hosts.taken() == ["metrics.jsonl"]
@@ -156,7 +128,7 @@ def test_a_partial_copy_is_completed_later(hosts: Hosts) -> None:
 
 
 def test_a_part_that_no_file_lies_below_is_bad_input(store: Store) -> None:
-    artifact = store.build(recipe(), writes(FILES)).artifact
+    artifact = store.build(recipe(), writes(**FILES)).artifact
     for part in ("mod", "model/", "model/config.json/x", "..", "/etc", "snapshots/step-0000007"):
         with pytest.raises(InputError, match=rf"found no {part} in its manifest"):
             store.local(artifact, part)
@@ -164,7 +136,7 @@ def test_a_part_that_no_file_lies_below_is_bad_input(store: Store) -> None:
 
 def test_in_a_local_store_only_the_part_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Store(tmp_path / "store")
-    artifact = here.build(recipe(), writes(FILES)).artifact
+    artifact = here.build(recipe(), writes(**FILES)).artifact
     read: list[str] = []
 
     def counting(path: Path) -> str:
@@ -185,8 +157,8 @@ def test_in_a_local_store_only_the_part_is_read(tmp_path: Path, monkeypatch: pyt
 
 def test_damage_in_the_part_is_noticed_and_elsewhere_is_not_fetched(hosts: Hosts) -> None:
     trainer = hosts.host("trainer")
-    artifact = trainer.build(recipe(), writes(FILES)).artifact
-    put(trainer, artifact, "metrics.jsonl", "CURVE")
+    artifact = trainer.build(recipe(), writes(**FILES)).artifact
+    overwrite(trainer, artifact, "metrics.jsonl", "CURVE")
     here = hosts.host("other")
     assert files_in(here.local(artifact, "model"))["config.json"] == "{}"
     with pytest.raises(CorruptArtifact, match=r"metrics\.jsonl has the SHA-256"):
@@ -198,8 +170,8 @@ def test_damage_in_the_part_is_noticed_and_elsewhere_is_not_fetched(hosts: Hosts
 
 def test_damage_in_a_local_store_is_noticed_in_the_part_alone(tmp_path: Path) -> None:
     here = Store(tmp_path / "store")
-    artifact = here.build(recipe(), writes(FILES)).artifact
-    put(here, artifact, "metrics.jsonl", "CURVE")
+    artifact = here.build(recipe(), writes(**FILES)).artifact
+    overwrite(here, artifact, "metrics.jsonl", "CURVE")
     assert here.local(artifact, "model").is_dir()
     with pytest.raises(CorruptArtifact, match=r"metrics\.jsonl has the SHA-256"):
         here.local(artifact)
@@ -207,7 +179,7 @@ def test_damage_in_a_local_store_is_noticed_in_the_part_alone(tmp_path: Path) ->
 
 @pytest.mark.parametrize("broken", ["fin", "FINAL WEIGHTS", None], ids=["shorter", "other bytes", "lost"])
 def test_a_broken_file_of_a_copy_is_fetched_again_alone(hosts: Hosts, broken: str | None) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(FILES)).artifact
+    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
     here = hosts.host("other")
     weights = here.local(artifact, "model") / "model.safetensors"
     hosts.taken()
@@ -221,12 +193,12 @@ def test_a_broken_file_of_a_copy_is_fetched_again_alone(hosts: Hosts, broken: st
 def test_a_copy_never_mixes_two_attempts(hosts: Hosts) -> None:
     """The artifact was deleted and made again, with other bytes, while a host had a part of the first one."""
     trainer = hosts.host("trainer")
-    artifact = trainer.build(recipe(), writes(FILES)).artifact
+    artifact = trainer.build(recipe(), writes(**FILES)).artifact
     hosts.host("other").local(artifact, "model")
     fs, base = fsspec.core.url_to_fs(artifact.url)
     fs.rm(base, recursive=True)
     second = {name: f"{text}, again" for name, text in FILES.items()}
-    hosts.host("trainer").build(recipe(), writes(second))
+    hosts.host("trainer").build(recipe(), writes(**second))
     here = hosts.host("other")
     assert here.local(artifact, "metrics.jsonl").read_text() == "curve, again"
     assert (here.local(artifact, "model") / "config.json").read_text() == "{}, again"
@@ -248,7 +220,7 @@ def _fetches(url: str, stored: dict[str, bytes], artifact: Artifact, part: str, 
 
 def test_processes_that_fetch_parts_at_once_all_end_well(hosts: Hosts) -> None:
     trainer = hosts.host("trainer")
-    artifact = trainer.build(recipe(), writes(FILES)).artifact
+    artifact = trainer.build(recipe(), writes(**FILES)).artifact
     fs, base = fsspec.core.url_to_fs(trainer.url)
     stored = {path: fs.cat_file(path) for path in fs.find(base)}
     hosts.host("other")
@@ -269,7 +241,7 @@ def test_processes_that_fetch_parts_at_once_all_end_well(hosts: Hosts) -> None:
 
 
 def test_a_partial_copy_is_listed_with_what_it_holds_and_goes_as_a_whole(hosts: Hosts) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(FILES)).artifact
+    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
     here = hosts.host("other")
     folder = here.local(artifact, "model").parent
     (copy,) = _copies(here)
@@ -294,7 +266,7 @@ TRANSIENT = ("checkpoints",)
 
 
 def test_a_finished_artifact_keeps_no_checkpoints(store: Store) -> None:
-    built = store.build(recipe(), writes({**TRAINED, ".scratch/x": "x", "empty/.y": "y"}), TRANSIENT)
+    built = store.build(recipe(), writes(**TRAINED, **{".scratch/x": "x", "empty/.y": "y"}), TRANSIENT)
     assert files_in(store.local(built.artifact)) == LEFT
     assert sorted(path.name for path in store.local(built.artifact).iterdir()) == [MANIFEST, "model"]
     store.verify(built.artifact)
@@ -302,7 +274,7 @@ def test_a_finished_artifact_keeps_no_checkpoints(store: Store) -> None:
 
 def test_work_that_dies_before_its_end_goes_on_from_its_checkpoints(store: Store) -> None:
     def dies(workspace: Path) -> dict[str, Any]:
-        writes(TRAINED)(workspace)
+        writes(**TRAINED)(workspace)
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
@@ -317,7 +289,7 @@ def test_a_kill_while_the_result_is_hashed_spares_the_checkpoints(
     with monkeypatch.context() as patched:
         patched.setattr(manifests, "write_json_atomic", lambda *_: (_ for _ in ()).throw(SystemExit(137)))
         with pytest.raises(SystemExit):
-            store.build(recipe(), writes(TRAINED), TRANSIENT)
+            store.build(recipe(), writes(**TRAINED), TRANSIENT)
     found = store.build(recipe(), lambda workspace: {"found": sorted(files_in(workspace))}, TRANSIENT)
     assert found.manifest["counts"] == {"found": sorted(TRAINED)}
 
@@ -333,7 +305,7 @@ def test_a_kill_behind_the_seal_computes_nothing_again(store: Store, monkeypatch
         with monkeypatch.context() as patched:
             patched.setattr(stores, "drop_unlisted", killed)
             with pytest.raises(SystemExit):
-                store.build(recipe(number=number), writes(TRAINED), TRANSIENT)
+                store.build(recipe(number=number), writes(**TRAINED), TRANSIENT)
         assert (store.workspace(recipe(number=number)) / "checkpoints").is_dir()
         built = store.build(recipe(number=number), never)
         assert files_in(store.local(built.artifact)) == LEFT
@@ -343,7 +315,7 @@ def test_checkpoints_are_mirrored_while_the_work_goes_on_and_never_uploaded(host
     trainer = hosts.host("trainer")
 
     def mirrors(workspace: Path) -> dict[str, Any]:
-        writes(TRAINED)(workspace)
+        writes(**TRAINED)(workspace)
         trainer.sync_partial(recipe(), workspace)
         fs, base = fsspec.core.url_to_fs(f"{trainer.url}/.partial/pretrain/{recipe().digest}")
         return {"mirrored": sorted(json.loads(fs.cat_file(f"{base}/index.json")))}
@@ -363,7 +335,7 @@ def test_links_in_what_is_dropped_are_not_followed(tmp_path: Path) -> None:
     (outside / "precious").write_text("p")
 
     def produce(workspace: Path) -> dict[str, Any]:
-        writes(TRAINED)(workspace)
+        writes(**TRAINED)(workspace)
         (workspace / "checkpoints" / "latest").symlink_to(outside)
         (workspace / ".scratch").symlink_to(outside)
         return {}

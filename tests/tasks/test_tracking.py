@@ -7,10 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -276,23 +276,15 @@ def test_a_run_of_another_host_is_left_running_while_its_owner_gives_signs_of_li
 def test_processes_and_threads_write_at_once(tracker: Tracker, experiment: str) -> None:
     """Also the first use of a fresh experiment: nobody may create it, or a job's run, twice."""
     processes = [subprocess.Popen([sys.executable, "-c", WRITER, experiment, str(n)], cwd=ROOT) for n in range(2)]
-    errors: list[BaseException] = []
 
     def write(number: int) -> None:
-        try:
-            with opened(tracker, experiment, f"thread {number}") as run:
-                for step in range(20):
-                    run.log_metrics(records(step))
-        except BaseException as error:
-            errors.append(error)
+        with opened(tracker, experiment, f"thread {number}") as run:
+            for step in range(20):
+                run.log_metrics(records(step))
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))  # raises what one of them raised
     assert [process.wait(240) for process in processes] == [0, 0]
-    assert errors == []
     runs = tracker.search(experiment, {})
     assert sorted(run.data.tags[JOB_KEY] for run in runs) == sorted(
         [f"shared {number}" for number in range(4)] + [f"thread {number}" for number in range(4)]
