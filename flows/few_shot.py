@@ -17,7 +17,7 @@ from flows.trainings.chain import trained_model
 from flows.trainings.requests import given_model, named_by_size
 from gptcore.base.filesystems import is_synthetic
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
-from gptcore.prompting.assemble import select
+from gptcore.prompting.rows import select
 from gptcore.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish_all

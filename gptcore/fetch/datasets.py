@@ -22,13 +22,12 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, NamedTuple
 
-import requests
 from tqdm import tqdm
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_folder, read_json, sha256_file, sha256_json, try_lock, write_json_atomic
 from gptcore.fetch.download import FetchError, Progress, download, session
-from gptcore.nlu.origins import Download, Origin
+from gptcore.nlu.origins import Origin
 
 _STATE = ".origins"
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, FileExistsError)
@@ -48,9 +47,11 @@ def get_dataset(origin: Origin, folder: Path, mirror: str = "", pause: float = 1
     :raises FetchError: the dataset cannot be fetched, or is not what it should be; what arrived is kept for
         the next call.
     """
-    home, work, record = (folder / part for part in (origin.folder, f"{_STATE}/{origin.name}", _record(origin)))
+    home, work, record = (
+        folder / part for part in (origin.folder, f"{_STATE}/{origin.name}", f"{_STATE}/{origin.name}.json")
+    )
     if home.exists():
-        _check(origin, home, record)
+        _check(home, record)
         return "there"
     with _alone(work):
         fetched = _fetch(origin, work, _known(record), mirror, pause)
@@ -112,10 +113,6 @@ def cut_mrpc(folder: Path) -> None:
         (folder / name).unlink()
 
 
-def _record(origin: Origin) -> str:
-    return f"{_STATE}/{origin.name}.json"
-
-
 def _known(record: Path) -> dict[str, Any]:
     """What was fetched before; empty where nothing was.
 
@@ -132,7 +129,7 @@ def _known(record: Path) -> dict[str, Any]:
     raise InputError(f"{record}: found an empty record of a fetched dataset; delete it")
 
 
-def _check(origin: Origin, home: Path, record: Path) -> None:
+def _check(home: Path, record: Path) -> None:
     """That a dataset which is there is the one that was fetched."""
     if not record.exists():
         raise InputError(f"{home}: found a folder that was not fetched by this command, expected none; move it away")
@@ -159,37 +156,26 @@ def _fetch(origin: Origin, work: Path, earlier: dict[str, Any], mirror: str, pau
     with session(pause) as connection:
         for wanted in origin.downloads:
             url = f"{mirror.rstrip('/')}/{wanted.name}" if mirror else wanted.url
-            digest = _one(wanted, url, work / wanted.name, first_seen, connection, pause)
+            path, known = work / wanted.name, first_seen.get(wanted.name, {})
+            digest = wanted.sha256
+            if not (digest and path.exists() and sha256_file(path) == digest):  # else an earlier call got so far
+                with _shown(wanted.name, wanted.size) as progress:
+                    try:
+                        digest = download(url, path, digest or known.get("sha256", ""), progress, connection, pause)
+                    except FetchError as error:
+                        since = f" (as first fetched, {known['fetched']})" if known and not wanted.sha256 else ""
+                        raise FetchError(f"{error}{since}") from error
             fetched.append(
                 {
                     "name": wanted.name,
                     "url": url,
                     "sha256": digest,
                     "sha256 known before": bool(wanted.sha256),
-                    "bytes": (work / wanted.name).stat().st_size,
+                    "bytes": path.stat().st_size,
                     "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
                 }
             )
     return fetched
-
-
-def _one(
-    wanted: Download,
-    url: str,
-    path: Path,
-    first_seen: dict[str, Any],
-    connection: requests.Session,
-    pause: float,
-) -> str:
-    if path.exists() and wanted.sha256 and sha256_file(path) == wanted.sha256:
-        return wanted.sha256  # an earlier call got so far
-    with _shown(wanted.name, wanted.size) as progress:
-        known = first_seen.get(wanted.name, {})
-        try:
-            return download(url, path, wanted.sha256 or known.get("sha256", ""), progress, connection, pause)
-        except FetchError as error:
-            since = f" (as first fetched, {known['fetched']})" if known and not wanted.sha256 else ""
-            raise FetchError(f"{error}{since}") from error
 
 
 @contextmanager

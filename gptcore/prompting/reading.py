@@ -190,10 +190,9 @@ def file_of(datasets_url: str, folder: str, patterns: Sequence[str]) -> str:
 
     :raises InputError: there is none.
     """
-    found = find_file(datasets_url, folder, patterns)
-    if found is None:
-        url = f"{datasets_url.rstrip('/')}/{folder}"
-        raise InputError(f"{url}: found no {' or '.join(patterns)} there, expected the public file")
+    if (found := find_file(datasets_url, folder, patterns)) is None:
+        there = f"{datasets_url.rstrip('/')}/{folder}"
+        raise InputError(f"{there}: found no {' or '.join(patterns)} there, expected the public file")
     return found
 
 

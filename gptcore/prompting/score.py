@@ -20,7 +20,6 @@ from gptcore.evaluation.generate import generate_ids
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.metrics import METRICS
 from gptcore.nlu.metrics import score as scores_of
-from gptcore.prompting.assemble import AskedRow, EncodedPrompt, Selection, prompt_without_content, prompts
 from gptcore.prompting.items import (
     ANSWER_CONTEXT,
     SEED,
@@ -32,10 +31,10 @@ from gptcore.prompting.items import (
     PromptResult,
     WinogradSchema,
 )
-from gptcore.prompting.likelihoods import answer_likelihoods
+from gptcore.prompting.likelihoods import answer_likelihoods, last_words
 from gptcore.prompting.measures import sentences
+from gptcore.prompting.rows import AskedRow, EncodedPrompt, Selection, prompt_without_content, prompts
 from gptcore.prompting.tasks import NO_STOP_WORDS, WORD_PERPLEXITY, PromptTask
-from gptcore.prompting.words import last_words
 from gptcore.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], object]

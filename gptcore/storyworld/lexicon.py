@@ -231,19 +231,12 @@ class Words:
 
     def narrow(self, rng: Random) -> Words:
         """Keep about half of the words of every group (at least two), and half of what can happen."""
-        return Words(
-            kinds=_halved(rng, self.kinds, "members"),
-            moods=_halved(rng, self.moods, "words"),
-            qualities=_halved(rng, self.qualities, "words"),
-            deeds=_halved(rng, self.deeds, "words"),
-            acts=_halved(rng, self.acts, "words"),
-            praise=_half(rng, self.praise),
-            blame=_half(rng, self.blame),
-            liking=_half(rng, self.liking),
-            loathing=_half(rng, self.loathing),
-            spots=_half(rng, self.spots),
-            topics=_halved(rng, self.topics, "good", "bad"),
-        )
+        kept: dict[str, Any] = {"kinds": _halved(rng, self.kinds, "members")}
+        for name in ("moods", "qualities", "deeds", "acts"):
+            kept[name] = _halved(rng, getattr(self, name), "words")
+        for name in ("praise", "blame", "liking", "loathing", "spots"):
+            kept[name] = _half(rng, getattr(self, name))
+        return dataclasses.replace(self, **kept, topics=_halved(rng, self.topics, "good", "bad"))
 
     def without(self, narrowed: Words) -> Words:
         """Leave out the clauses and the kinds' members that ``narrowed`` has: what its reader has never met."""

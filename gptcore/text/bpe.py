@@ -25,8 +25,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.text.bpe_train import cleaned_words, learn
 from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
-from gptcore.text.pieces import BREAK, Pieces, lines_with
-from gptcore.text.spacy_words import NEIGHBOURS
+from gptcore.text.spacy_words import BREAK, NEIGHBOURS, Pieces, lines_with
 from gptcore.text.tokenizer import BytePairTokenizer, WordIds
 from gptcore.text.vocabulary import Merge, in_order
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gptcore.base.errors import InputError
 from gptcore.text.parts import part_files, read_part
-from gptcore.text.pieces import BREAK, Pieces
+from gptcore.text.spacy_words import BREAK, Pieces
 
 MAX_CHARACTERS = 1000
 """The most frequent characters get ids, the rest are unknown (the released vocabulary has 238)."""

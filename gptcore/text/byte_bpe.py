@@ -22,8 +22,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.text.bpe_train import MIN_PAIRS, check_merges_asked, tell_fewer
-from gptcore.text.parts import part_files, read_part
-from gptcore.text.raw import encodable
+from gptcore.text.parts import encodable, part_files, read_part
 from gptcore.text.tokenizer import BytePairTokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, in_order
 

@@ -16,9 +16,8 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from gptcore.text.pieces import standardise
 from gptcore.text.repair import SEGMENT, Repairs, repair
-from gptcore.text.spacy_words import LineSplitter
+from gptcore.text.spacy_words import LineSplitter, standardise
 
 __all__ = ["Repairs", "clean", "clean_stream", "repaired_lines", "split_clean", "splitter", "standardise", "words"]
 

@@ -32,8 +32,7 @@ from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import is_synthetic
 from gptcore.config import CorpusConfig
 from gptcore.text.clean import Repairs, clean_stream
-from gptcore.text.parts import SPLITS, Parts, part_name, read_corpus
-from gptcore.text.raw import raw_rows
+from gptcore.text.parts import SPLITS, Parts, part_name, raw_rows, read_corpus
 from gptcore.text.selection import (
     DIVIDED,
     DUPLICATE,

@@ -1,13 +1,18 @@
-"""Cleaned text on disk: Arrow IPC files, one row for at most about a megabyte of a document.
+"""Rows of text: a raw document cut into some, and cleaned text on disk, in Arrow IPC files.
 
     folder/train/part-00000.arrow ...    folder/validation/part-00000.arrow ...
 
-A long document spans consecutive rows, parts 0, 1, 2 ... of the same document, and never two files. Its words are
-those of `split_clean` on each row.
+A row on disk is at most about a megabyte of a document. A long document spans consecutive rows, parts 0, 1, 2 ... of
+the same document, and never two files. Its words are those of `split_clean` on each row.
+
+Text that stays as it is, for a tokenizer that takes any, is cut where byte-level encoding
+(:mod:`gptcore.text.byte_bpe`) begins a new piece anyway, and WordPiece and SentencePiece a new word, so that the ids of
+the rows, one after the other, are those of the whole document. Joined without anything between them, the rows are it.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -15,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+from gptcore.base.errors import InputError
 
 SPLITS = ("train", "validation")
 SCHEMA = pa.schema([("document", pa.string()), ("source", pa.string()), ("part", pa.int32()), ("text", pa.string())])
@@ -104,3 +111,43 @@ class Parts:
         arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
         self._files[split].write_batch(pa.record_batch(arrays, schema=SCHEMA))
         self._waiting[split], self._size[split] = [], 0
+
+
+# --- rows of a raw document ---
+
+
+ROW = 1 << 19  # characters of a row
+SEGMENT = 1 << 16  # so many more, where no place to cut comes sooner
+
+# GPT-2's pattern leaves the last white space of a run to what follows it, and cuts before it whatever stands before.
+_CUT = re.compile(r"[ \n](?=\S)")
+
+
+def raw_rows(chunks: Iterable[str]) -> Iterator[str]:
+    """The rows of one document given in pieces, in bounded memory; how it was cut into pieces does not show.
+
+    Where SEGMENT characters have neither a space nor a line break before a letter or mark, a row ends amid them.
+    """
+    pending = ""
+    for chunk in chunks:
+        pending += chunk
+        while len(pending) > ROW + SEGMENT:
+            cut = _CUT.search(pending, ROW, ROW + SEGMENT)
+            end = cut.start() if cut else ROW + SEGMENT - 1
+            yield pending[:end]
+            pending = pending[end:]
+    if pending:
+        yield pending
+
+
+def encodable(text: str) -> str:
+    """The text itself.
+
+    :raises InputError: the text holds half of a surrogate pair.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        place = f"text: character {error.start}"
+        raise InputError(f"{place}: half of a surrogate pair, which UTF-8 cannot hold") from None
+    return text

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, ranked_characters, tell_fewer
-from gptcore.text.raw import encodable
+from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
 from gptcore.text.vocabulary import SETTINGS_FILE, TokenizerFolder, read_bytes
 

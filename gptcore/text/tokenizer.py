@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.text.bpe_train import count_corpus, count_words
-from gptcore.text.raw import raw_rows
+from gptcore.text.parts import raw_rows
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,
     MERGES_FILE,
@@ -197,7 +197,8 @@ class Tokenizer(ABC):
         """SHA-256 (hex) of all that its ids depend on, whatever the formatting of the files it came from."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(n_vocab={self.n_vocab}, digest={self.digest[:12]})"
+        merges = f", n_merges={self.n_merges}" if isinstance(self, BytePairTokenizer) else ""
+        return f"{type(self).__name__}(n_vocab={self.n_vocab}{merges}, digest={self.digest[:12]})"
 
     # --- text -> ids -> text ---
 
@@ -379,6 +380,3 @@ class BytePairTokenizer(Tokenizer):
     def n_merges(self) -> int:
         """Number of merges; after training it is smaller than asked where the texts hold no more."""
         return len(self.merges)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(n_vocab={self.n_vocab}, n_merges={self.n_merges}, digest={self.digest[:12]})"

@@ -28,7 +28,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, repeated, tell_fewer
-from gptcore.text.raw import encodable
+from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
 from gptcore.text.vocabulary import LIBRARY_FILE, SETTINGS_FILE, TokenizerFolder, check_ids, read_text
 

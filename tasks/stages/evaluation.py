@@ -20,8 +20,8 @@ from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import NgramModel, UnigramModel
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
-from gptcore.prompting.assemble import Selection
 from gptcore.prompting.items import SEED, PromptResult
+from gptcore.prompting.rows import Selection
 from gptcore.prompting.tasks import PromptTask
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.launch import run_job

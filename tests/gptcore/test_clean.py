@@ -18,13 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.text import clean as clean_module
-from gptcore.text import pieces as pieces_module
 from gptcore.text import repair as repair_module
 from gptcore.text import spacy_words
 from gptcore.text.clean import Repairs, clean, clean_stream, split_clean, standardise, words
-from gptcore.text.pieces import BREAK, Pieces
 from gptcore.text.repair import repair
-from gptcore.text.spacy_words import LineSplitter
+from gptcore.text.spacy_words import BREAK, LineSplitter, Pieces
 from tests.expected import expected
 from tests.realdata import real_data
 
@@ -130,7 +128,7 @@ def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int
 def test_short_texts_as_columns_too(text: str) -> None:
     """What takes the way of long texts elsewhere: numbers of distinct pieces in place of a list."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces_module, "LONG", 0)
+        patch.setattr(spacy_words, "LONG", 0)
         assert " ".join(clean_stream([text])) == " ".join(slow_words(text))
         column = Pieces.of_clean(clean(text))
         counts = {piece.replace(BREAK, "\n"): n for piece, n in column.counted().items() if piece}

@@ -20,11 +20,11 @@ from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus, encode_partition
 from gptcore.data.piece_table import PieceTable, _tails
 from gptcore.data.shards import Shards, token_dtype, write_shards
-from gptcore.text import raw
+from gptcore.text import parts as raw
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.corpus import build_corpus, read_corpus
-from gptcore.text.raw import raw_rows
+from gptcore.text.parts import raw_rows
 from gptcore.text.sources import RawCorpus
 from gptcore.text.wordpiece import WordPieceTokenizer
 

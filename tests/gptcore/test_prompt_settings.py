@@ -19,12 +19,11 @@ from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY
 from gptcore.prompting import measures, reading, score
 from gptcore.prompting import rows as prompt_rows
-from gptcore.prompting.assemble import draw_examples, select
 from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Rows, WinogradSchema
+from gptcore.prompting.likelihoods import said_words
 from gptcore.prompting.measures import bleu, rouge
-from gptcore.prompting.rows import dataset_item
+from gptcore.prompting.rows import dataset_item, draw_examples, select
 from gptcore.prompting.tasks import PROMPT_TASKS, PUBLISHED_PROMPTED, prompt_task
-from gptcore.prompting.words import said_words
 from gptcore.storyworld.beyond import prompted
 from gptcore.storyworld.formats import Writer, datasets
 from tests.expected import expected

@@ -20,7 +20,6 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, PromptTemplate
-from gptcore.prompting.assemble import draw_examples, prompt_without_content, prompts, select
 from gptcore.prompting.items import (
     FreeForm,
     Graded,
@@ -31,7 +30,7 @@ from gptcore.prompting.items import (
     WinogradSchema,
 )
 from gptcore.prompting.likelihoods import answer_likelihoods
-from gptcore.prompting.rows import dataset_item
+from gptcore.prompting.rows import dataset_item, draw_examples, prompt_without_content, prompts, select
 from gptcore.prompting.score import answer
 from gptcore.prompting.tasks import PROMPT_TASKS, PromptTask, prompt_task
 from gptcore.text.byte_bpe import ByteTokenizer

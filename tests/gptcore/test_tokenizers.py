@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
-from gptcore.text import corpus, raw
+from gptcore.text import corpus
+from gptcore.text import parts as raw
 from gptcore.text.alignment import Aligner
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer

@@ -19,7 +19,7 @@ from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
 from gptcore.models.transformer import GPT
 from gptcore.nlu.readers.winograd import read_dprd
-from gptcore.prompting.assemble import select
+from gptcore.prompting.rows import select
 from gptcore.prompting.score import answer
 from gptcore.prompting.tasks import prompt_task
 from gptcore.text.bpe import WordTokenizer
