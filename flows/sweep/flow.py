@@ -22,8 +22,7 @@ from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.own_task import Task
-from gptcore.sweep.halving import Rung, survivors
-from gptcore.sweep.plan import BITS, SCORE, Plan, read_plan
+from gptcore.sweep.plan import BITS, SCORE, Plan, Rung, read_plan, survivors
 from gptcore.text.sources import RawCorpus
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.result_page import show_in_name

@@ -15,8 +15,7 @@ from flows.trainings.books import Books
 from flows.trainings.train import train_all
 from gptcore.config import TokenizerConfig
 from gptcore.evaluation.bits import bits_per_byte
-from gptcore.sweep.halving import Rung, fewer_rows, shortened
-from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Trial
+from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, Trial, fewer_rows, shortened
 from tasks.report.sweep import Outcome
 from tasks.stages.finetune import FinetuneRequest
 from tasks.stages.pretrain import PretrainRequest

@@ -24,6 +24,8 @@ class NetworkConfig(Checked):
     """What the settings of any family's network have in common."""
 
     section = "model"
+    shapes = ("", "")
+    """The size in short and in words, of the settings by their names."""
     n_vocab: int = size(40_478)
     """How many words and pieces there are; the released vocabulary has 40 478 (original code)."""
     n_special: int = size(0, least=0)
@@ -50,12 +52,12 @@ class NetworkConfig(Checked):
     @property
     def shape(self) -> str:
         """The size in short, for tables."""
-        raise NotImplementedError
+        return self.shapes[0].format(**vars(self))
 
     @property
     def shape_in_words(self) -> str:
         """The size in words, for lists of models."""
-        raise NotImplementedError
+        return self.shapes[1].format(**vars(self))
 
     def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
         """See :func:`gptcore.families.with_family`."""
@@ -66,6 +68,7 @@ class NetworkConfig(Checked):
 class TransformerConfig(NetworkConfig):
     """What decoders and encoders have in common."""
 
+    shapes = ("{n_layer} x {n_embd}", "{n_layer} layers x {n_embd}")
     n_layer: int = size(12, least=0)
     """How many blocks there are."""
     n_head: int = size(12)
@@ -84,16 +87,6 @@ class TransformerConfig(NetworkConfig):
     def layers(self) -> int:
         """Blocks that a fine-tune can take over."""
         return self.n_layer
-
-    @property
-    def shape(self) -> str:
-        """The size in short, for tables."""
-        return f"{self.n_layer} x {self.n_embd}"
-
-    @property
-    def shape_in_words(self) -> str:
-        """The size in words, for lists of models."""
-        return f"{self.n_layer} layers x {self.n_embd}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +118,7 @@ class LSTMConfig(NetworkConfig):
     after that projection.
     """
 
+    shapes = ("{n_units}", "LSTM of {n_units}")
     n_units: int = size(2048)
     """How many units the layer has."""
     family: str = derived("lstm")
@@ -133,16 +127,6 @@ class LSTMConfig(NetworkConfig):
     def layers(self) -> int:
         """Blocks that a fine-tune can take over: the one."""
         return 1
-
-    @property
-    def shape(self) -> str:
-        """The size in short, for tables."""
-        return f"{self.n_units}"
-
-    @property
-    def shape_in_words(self) -> str:
-        """The size in words, for lists of models."""
-        return f"LSTM of {self.n_units}"
 
 
 @dataclass(frozen=True)

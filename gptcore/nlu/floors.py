@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.nlu.bootstrap import score_stderrs
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import as_numbers, from_numbers
-from gptcore.nlu.metrics import score
+from gptcore.nlu.metrics import score, score_stderrs
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec
 

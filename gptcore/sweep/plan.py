@@ -19,10 +19,16 @@ batch_size = [8, 16, 32]
 [together.size]                         # settings that go together are drawn together, by their label
 narrow = { model = { n_embd = 192, n_inner = 768 } }
 wide = { model = { n_embd = 320, n_inner = 1280 } }
+
+Trials are halved successively (Jamieson and Talwalkar 2016; one bracket of Hyperband, Li et al. 2018): on rung r of R
+every trial that is left trains for a share eta^(r - R) of its full length, and the best 1/eta of them go on. The
+training of each rung is whole, with a schedule of its own: the learning rate falls over the run's own length, so a
+longer run is another one from its first update on, and none goes on from a shorter one's weights.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,10 +36,9 @@ from functools import cached_property
 from typing import Any
 
 from gptcore.base.errors import InputError, require
-from gptcore.config import PRESETS, Preset, preset_named
+from gptcore.config import PRESETS, FinetuneConfig, Preset, PretrainConfig, preset_named
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import task_spec
-from gptcore.sweep.halving import Rung, rungs
 from gptcore.sweep.space import (
     Axis,
     Draw,
@@ -62,6 +67,59 @@ _DECIDED = {
     "finetune.seed": "the sweep's seeds",
 }
 """Settings that a stage fills in -> from what."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One round of a sweep."""
+
+    number: int
+    """From 1."""
+    trials: int
+    """How many begin it, where none before them failed."""
+    part: int
+    """The rung's share of the full length is 1 / ``part``."""
+
+
+def rungs(trials: int, eta: int, count: int) -> list[Rung]:
+    """``trials`` begin the first of ``count`` rungs; ``trials // eta ** r`` the one that follows r others.
+
+    :raises InputError: none would be left for the last one.
+    """
+    if trials < (least := eta ** (count - 1)):
+        raise InputError(f"trials = {trials}; expected {least} or more, for {count} rungs with eta = {eta}")
+    return [Rung(r + 1, trials // eta**r, eta ** (count - 1 - r)) for r in range(count)]
+
+
+def survivors(objectives: Mapping[int, float | None], keep: int, lower_is_better: bool) -> list[int]:
+    """The ``keep`` best trials, best first; of equals the one with the lower number.
+
+    :param objectives: trial -> what it reached; None: it failed, and does not go on whatever room is left.
+    """
+    sign = 1 if lower_is_better else -1
+    ranked = sorted((sign * value, trial) for trial, value in objectives.items() if value is not None)
+    return [trial for _, trial in ranked[:keep]]
+
+
+def shortened(config: PretrainConfig, part: int) -> PretrainConfig:
+    """A pre-training of 1 / ``part`` of the length, its warm-up shorter by as much; itself where ``part`` is 1."""
+    if part == 1:
+        return config
+    warmup = round(config.warmup_steps / part)
+    if config.steps is None:
+        return dataclasses.replace(config, epochs=config.epochs / part, warmup_steps=warmup)
+    return dataclasses.replace(config, steps=max(1, round(config.steps / part)), warmup_steps=warmup)
+
+
+def fewer_rows(config: FinetuneConfig, part: int, rows: int) -> FinetuneConfig:
+    """A fine-tuning on 1 / ``part`` of its training rows; itself where ``part`` is 1.
+
+    :param rows: that the training split has.
+    """
+    if part == 1:
+        return config
+    used = min(rows, config.max_train_rows or rows)
+    return dataclasses.replace(config, max_train_rows=max(1, round(used / part)))
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,10 @@ from gptcore.models.build import build_model, load_model
 from gptcore.models.classifier import Classifier, Head
 from gptcore.models.heads import ClassificationModel
 from gptcore.models.network import Network
-from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import released_part_tokens
+from gptcore.nlu.metrics import stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented

@@ -12,8 +12,7 @@ from typing import Any
 from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
-from gptcore.sweep.halving import Rung
-from gptcore.sweep.plan import SCORE, Plan, toml
+from gptcore.sweep.plan import SCORE, Plan, Rung, toml
 from gptcore.sweep.space import Axis, Range, Value
 from tasks.report.card import linked, shown, table
 from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates

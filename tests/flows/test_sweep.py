@@ -17,8 +17,7 @@ from flows.sweep.rung import TrialInputs
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo
-from gptcore.sweep.halving import Rung, shortened
-from gptcore.sweep.plan import Trial
+from gptcore.sweep.plan import Rung, Trial, shortened
 from gptcore.text.corpus import read_corpus
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.suites import EXPERIMENT as LEADERBOARD

@@ -16,12 +16,11 @@ from sklearn.metrics import f1_score
 from gptcore.base.errors import InputError
 from gptcore.machine import process
 from gptcore.nlu import load_task
-from gptcore.nlu.bootstrap import score_stderrs, stderrs_of_file
 from gptcore.nlu.floors import bag_of_words, majority
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import MOST_LABELS, as_number, as_numbers, from_number, from_numbers
 from gptcore.nlu.inputs import encoded_labels
-from gptcore.nlu.metrics import micro_f1, score
+from gptcore.nlu.metrics import micro_f1, score, score_stderrs, stderrs_of_file
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import Example, iterate
 from gptcore.nlu.registry import task_spec

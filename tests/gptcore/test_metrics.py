@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import REGISTRY
-from gptcore.nlu.bootstrap import score_stderrs, stderrs_of_file
 from gptcore.nlu.metrics import (
     GLUE,
     METRICS,
@@ -27,6 +26,8 @@ from gptcore.nlu.metrics import (
     matthews,
     pearson,
     score,
+    score_stderrs,
+    stderrs_of_file,
 )
 
 BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)

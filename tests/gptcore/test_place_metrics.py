@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.nlu import load_task, task_spec
-from gptcore.nlu.bootstrap import stderrs_of_file
 from gptcore.nlu.floors import answer_by_words, commonest_answer, outside_alone, tags_by_phrases
+from gptcore.nlu.metrics import stderrs_of_file
 from gptcore.nlu.place_metrics import (
     best_threshold,
     entities,

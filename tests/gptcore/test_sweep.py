@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, PretrainConfig, preset_named
 from gptcore.evaluation.bits import bits_per_byte
-from gptcore.sweep.halving import Rung, fewer_rows, rungs, shortened, survivors
-from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, read_plan, toml
+from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, fewer_rows, read_plan, rungs, shortened, survivors, toml
 from gptcore.sweep.space import Choice, Range, Value, draw
 from tests.expected import expected as table_of
 

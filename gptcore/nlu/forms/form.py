@@ -90,7 +90,7 @@ class Form:
     """Of places: makes what a batch of windows is to be answered with."""
     predictions: str = "gptcore.evaluation.predictions:label_predictions"
     """Makes :class:`gptcore.evaluation.predictions.RowPredictions` of a network's logits."""
-    stderrs: str = "gptcore.nlu.bootstrap:label_stderrs"
+    stderrs: str = "gptcore.nlu.metrics:label_stderrs"
     """The standard errors of the scores of a file of predictions."""
     own_row: str = "gptcore.nlu.own_rows:row_of_texts"
     """Reads a row that somebody asks about."""

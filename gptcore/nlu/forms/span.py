@@ -56,7 +56,7 @@ FORM = Span(
     asked_rows="gptcore.nlu.rows:asked_windows",
     position_targets="gptcore.nlu.rows:span_targets",
     predictions="gptcore.evaluation.predictions:span_predictions",
-    stderrs="gptcore.nlu.bootstrap:span_stderrs",
+    stderrs="gptcore.nlu.metrics:span_stderrs",
     floors={
         "majority class": "gptcore.nlu.floors:commonest_answer",
         "bag of words": "gptcore.nlu.floors:answer_by_words",

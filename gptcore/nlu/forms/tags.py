@@ -58,7 +58,7 @@ FORM = Tags(
     asked_rows="gptcore.nlu.rows:asked_windows",
     position_targets="gptcore.nlu.rows:tag_targets",
     predictions="gptcore.evaluation.predictions:tag_predictions",
-    stderrs="gptcore.nlu.bootstrap:tag_stderrs",
+    stderrs="gptcore.nlu.metrics:tag_stderrs",
     own_row="gptcore.nlu.own_rows:row_of_words",
     floors={
         "majority class": "gptcore.nlu.floors:outside_alone",
