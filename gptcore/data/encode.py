@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
 from gptcore.config import ShardConfig
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.data.shards import INDEX_FILE, Shards, Tokens, token_dtype, write_shards
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.spacy_words import split_sentences
@@ -42,7 +42,7 @@ def encode_corpus(
 ) -> dict[str, Any]:
     """Write ``out/train``, ``out/validation`` (see :mod:`gptcore.data.shards`) and, last, ``out/meta.json``.
 
-    Shards with sentence borders have ``out/pieces.json`` as well (:mod:`gptcore.data.piece_table`). The result does not
+    Shards with sentence borders have ``out/pieces.json`` as well (:mod:`gptcore.data.masking`). The result does not
     depend on ``map``: the builtin one, or a pool's or a cluster's that gives results in order. Its workers must see the
     local folders ``corpus`` and ``out``.
 

@@ -22,7 +22,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.seeds import derive_seed
 from gptcore.config.training import SHORTEST
 from gptcore.data.draws import Bits, below, sample_bits, uniforms
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards
 

@@ -113,7 +113,7 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             n_vocab=self._tokenizer.n_vocab,
             max_tokens=most,
             stop=() if end is None else (end,),
-            ended=(lambda written: _has_stop(self._tokenizer.decode(written), stops)) if stops else None,
+            ended=(lambda written: _before(text := self._tokenizer.decode(written), stops) != text) if stops else None,
             seed=seed,
             **sampling,
         )
@@ -134,11 +134,6 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         return before, self._tokenizer.encode(f"{context[len(bare) :]}{continuation}")
 
 
-def _has_stop(text: str, stops: Sequence[str]) -> bool:
-    """Whether one of some stops stands in a text; an empty one is none."""
-    return any(stop in text for stop in stops if stop)
-
-
 def _before(text: str, stops: Sequence[str]) -> str:
-    """A text up to the first of some stops."""
+    """A text up to the first of some stops, of which an empty one is none."""
     return text[: min((text.find(stop) for stop in stops if stop and stop in text), default=len(text))]

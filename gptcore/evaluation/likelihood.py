@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.base.errors import InputError
-from gptcore.data.batches import by_length
+from gptcore.data.feed import by_length
 from gptcore.families import FAMILIES
 from gptcore.models.build import load_language_model, load_model
 from gptcore.models.encoder import Encoder

@@ -20,7 +20,7 @@ from torch import nn
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
-from gptcore.data.batches import by_length, evaluation_tokens
+from gptcore.data.feed import by_length, evaluation_tokens
 from gptcore.evaluation.predictions import RowPredictions
 from gptcore.families import FAMILIES
 from gptcore.machine.device import autocast, pick_device, pick_dtype

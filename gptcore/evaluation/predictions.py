@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.files import write_bytes_atomic
+from gptcore.nlu.encoded import MarkedExample
 from gptcore.nlu.examples import Annotation
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.marked import MarkedExample
 from gptcore.nlu.metrics import is_constant, score
 from gptcore.nlu.place_metrics import best_threshold, entities, entity_scores, exact_match, span_scores, token_f1
 from gptcore.nlu.rows import Rows, TaskRows, Window, WindowRows, first_pieces, speakers

@@ -32,8 +32,8 @@ from gptcore.base.arrays import read_arrays
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import file_system
 from gptcore.data.encode import SPLITS
+from gptcore.data.masking import PieceTable
 from gptcore.data.mentions import Mentions
-from gptcore.data.piece_table import PieceTable
 from gptcore.data.shards import Shards
 from gptcore.knowledge.graph import KnowledgeGraph, rows_of_names
 from gptcore.text.tokenizer import Tokenizer

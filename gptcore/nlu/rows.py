@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import choose_rows
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.nlu.encoded import read_encoded, read_marked, recorded_pieces
+from gptcore.nlu.encoded import MarkedExample, marked_examples, read_encoded, read_marked, recorded_pieces
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample, RowReader, TaskBatch, encode_rows
-from gptcore.nlu.marked import MarkedExample, marked_examples
 from gptcore.nlu.spec import TaskSpec
 from gptcore.text.tokenizer import Tokenizer
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import derive_seed
-from gptcore.data.batches import by_length
+from gptcore.data.feed import by_length
 from gptcore.models.build import load_model
 from gptcore.models.encoder import Encoder
 from gptcore.nlu.forms.form import Ids

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective, Update
-from gptcore.data.masking import Masking, WordMasker
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import Masking, PieceTable, WordMasker
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
 from gptcore.machine.distributed import MicroBatches
 from gptcore.models.transformer import BothWays

@@ -36,9 +36,8 @@ from gptcore.base.seeds import derive_seed
 from gptcore.config import PretrainConfig
 from gptcore.data.draws import sample_bits, uniforms
 from gptcore.data.feed import MicroBatch, Update
-from gptcore.data.masking import Masked, Masking, WordMasker
+from gptcore.data.masking import Masked, Masking, PieceTable, WordMasker
 from gptcore.data.mentions import MaskedEntities, mask_entities
-from gptcore.data.piece_table import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
 from gptcore.data.shards import Shards

@@ -12,7 +12,7 @@ from torch import nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.data.feed import Data, Objective
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.data.shards import Shards
 from gptcore.families import FAMILIES
 from gptcore.machine.distributed import World

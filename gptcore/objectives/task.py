@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.config import FinetuneConfig
-from gptcore.data.batches import POOL_BATCHES, BucketedBatches
-from gptcore.data.feed import MicroBatch, Objective, Update
+from gptcore.data.feed import POOL_BATCHES, BucketedBatches, MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.inputs import MARKS, TaskBatch

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.base.tables import read_table
-from gptcore.data.batches import by_length, evaluation_tokens
+from gptcore.data.feed import by_length, evaluation_tokens
 from gptcore.models.incremental import Reader, bytes_per_position, open_reader
 from gptcore.models.network import LanguageModel
 from gptcore.prompting.items import FreeForm

@@ -35,7 +35,7 @@ from gptcore.base.seeds import choose_rows
 from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
 from gptcore.data.feed import Objective
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset, reader_for
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng

@@ -22,7 +22,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.base.filesystems import file_fingerprint, is_synthetic
 from gptcore.base.settings import recorded
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.knowledge.entities import LONGEST, Entities, Gazetteer, link_shards, meant, read_links, spelled
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph

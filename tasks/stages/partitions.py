@@ -27,7 +27,7 @@ from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import SPLITS, Piece, compose_shards, encode_partition, tokenizer_in
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.data.shards import INDEX_FILE
 from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose

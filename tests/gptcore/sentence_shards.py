@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.data.shards import Shards, write_shards
 
 PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4

@@ -18,7 +18,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file, write_json_atomic
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus, encode_partition
-from gptcore.data.piece_table import PieceTable, _tails
+from gptcore.data.masking import PieceTable, _tails
 from gptcore.data.shards import Shards, token_dtype, write_shards
 from gptcore.text import parts as raw
 from gptcore.text.bpe import WordTokenizer

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
+from gptcore.data.masking import PieceTable
 from gptcore.data.mentions import Mentions, mask_entities
-from gptcore.data.piece_table import PieceTable
 from gptcore.data.sentence_pairs import SentencePairs
 from gptcore.data.shards import Shards
 from gptcore.knowledge.entities import Entities, Gazetteer, meant, read_links, write_links

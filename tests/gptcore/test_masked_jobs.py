@@ -16,7 +16,7 @@ import torch
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.config import NetworkConfig, PretrainConfig, network_config
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.data.shards import write_shards
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import Entities, Gazetteer, link_shards

@@ -21,8 +21,7 @@ from torch import Tensor
 from gptcore.base.seeds import derive_seed
 from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.draws import sample_bits, uniforms
-from gptcore.data.masking import Masking, WordMasker
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import Masking, PieceTable, WordMasker
 from gptcore.data.shards import Shards
 from gptcore.machine.distributed import World
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy

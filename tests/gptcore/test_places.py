@@ -24,9 +24,8 @@ from gptcore.evaluation.predictions import ANSWER_TOKENS, best_answer
 from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
 from gptcore.nlu import task_spec
-from gptcore.nlu.encoded import encode_task, read_marked
+from gptcore.nlu.encoded import MarkedExample, encode_task, marked_examples, read_marked
 from gptcore.nlu.inputs import EncoderReader
-from gptcore.nlu.marked import MarkedExample, marked_examples
 from gptcore.nlu.readers import Annotation, Example
 from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.rows import QUESTION_TOKENS, Window, WindowRows, first_pieces, speakers

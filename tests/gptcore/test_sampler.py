@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import choose_rows
-from gptcore.data.batches import BucketedBatches, by_length
+from gptcore.data.feed import BucketedBatches, by_length
 from gptcore.data.sampler import IGNORE_INDEX, Blocks, WindowSampler, sequential_windows
 from gptcore.data.shards import Shards, write_shards
 

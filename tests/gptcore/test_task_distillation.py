@@ -16,7 +16,7 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, preset_named
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.machine import process

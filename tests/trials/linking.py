@@ -27,7 +27,7 @@ import numpy as np
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object
-from gptcore.data.piece_table import PieceTable
+from gptcore.data.masking import PieceTable
 from gptcore.knowledge.entities import Gazetteer, write_links
 from gptcore.knowledge.graph import KnowledgeGraph, read_graph
 from gptcore.text.tokenizer import Tokenizer
