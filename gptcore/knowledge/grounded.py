@@ -12,6 +12,7 @@ entities have is that of the one that most facts tell of.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path as FilePath
@@ -177,30 +178,15 @@ class Grounded:
         return found
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """How much of some questions a graph has; sums, which add up."""
+Coverage = Counter[str]
+"""How much of some questions a graph has: "questions", those "with_concept", "paths", "right" and "wrong" choices, and
+of each those "_with_path"; sums, which add up."""
 
-    questions: int = 0
-    with_concept: int = 0
-    paths: int = 0
-    right: int = 0
-    right_with_path: int = 0
-    wrong: int = 0
-    wrong_with_path: int = 0
 
-    def __add__(self, other: Coverage) -> Coverage:
-        return Coverage(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """The number of paths; of the questions those with a concept, of right and wrong choices those with a path."""
-        return {
-            "with_concept": self.with_concept / max(1, self.questions),
-            "paths": float(self.paths),
-            "right_with_path": self.right_with_path / max(1, self.right),
-            "wrong_with_path": self.wrong_with_path / max(1, self.wrong),
-        }
+def shares(coverage: Coverage) -> dict[str, float]:
+    """The number of paths; of the questions those with a concept, of right and wrong choices those with a path."""
+    parts = {"with_concept": "questions", "paths": "", "right_with_path": "right", "wrong_with_path": "wrong"}
+    return {part: coverage[part] / (max(1, coverage[whole]) if whole else 1) for part, whole in parts.items()}
 
 
 def ground(
@@ -218,7 +204,7 @@ def ground(
     coverage = Coverage()
     for example in examples:
         asked = concepts.entities(" ".join(example.fields))
-        coverage += Coverage(questions=1, with_concept=bool(asked))
+        coverage.update(questions=1, with_concept=bool(asked))
         for number, choice in enumerate(example.choices):
             answers = concepts.answer(choice)
             mine = [entity for entity in asked if entity not in answers][: config.most_concepts]
@@ -242,10 +228,8 @@ def ground(
             parts["node_starts"].append(len(nodes))
             parts["edge_starts"].append(parts["edge_starts"][-1] + len(edges[-1]))
             new = len(entities) - before
-            if example.label is not None and number == int(example.label):
-                coverage += Coverage(paths=new, right=1, right_with_path=new > 0)
-            else:
-                coverage += Coverage(paths=new, wrong=1, wrong_with_path=new > 0)
+            kind = "right" if example.label is not None and number == int(example.label) else "wrong"
+            coverage.update({"paths": new, kind: 1, f"{kind}_with_path": new > 0})
     made = Grounded(
         **{name: np.array(values, np.int64) for name, values in parts.items()},
         pairs=np.array(pairs, np.int32).reshape(-1, 2),

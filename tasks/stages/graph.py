@@ -26,7 +26,7 @@ from gptcore.data.masking import PieceTable
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.knowledge.entities import LONGEST, Entities, Gazetteer, link_shards, meant, read_links, spelled
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph
-from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, ground
+from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, ground, shares
 from gptcore.knowledge.paths import Ways
 from gptcore.knowledge.transe import entity_vectors
 from gptcore.nlu.encoded import dataset_fingerprint
@@ -256,7 +256,7 @@ def ground_questions(
                 done, parts, coverage = meter.counting(split, len(examples)), [], Coverage()
                 for block, (part, covered) in zip(blocks, each(_ground, jobs), strict=True):
                     parts.append(part)
-                    coverage += covered
+                    coverage.update(covered)
                     done(len(block))
                 Grounded.joined(parts).save(out / f"{split}.safetensors")
                 rows = [
@@ -265,7 +265,7 @@ def ground_questions(
                 ]
                 text = "".join(json.dumps(row) + "\n" for row in rows)
                 write_bytes_atomic(out / f"{split}.jsonl", text.encode())
-                counts["splits"][split] = {"rows": len(examples), **coverage.shares}
+                counts["splits"][split] = {"rows": len(examples), **shares(coverage)}
         return counts
 
     return build(store, recipe, produce, "grounded", _covered, spec.name).artifact

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, bases, ground
+from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, bases, ground, shares
 from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, softmax_in_groups
 from gptcore.knowledge.paths import Ways
 from gptcore.nlu.examples import Example
@@ -159,8 +159,8 @@ def questions(graph: KnowledgeGraph, ways: Ways) -> Questions:
         Example((text,), choices, label, "", f"r{n}", id=str(n)) for n, (text, choices, label) in enumerate(rows)
     ]
     found, coverage = ground(examples, Concepts(graph), ways, GroundingConfig(least_score=0.0))
-    assert coverage.shares["with_concept"] == pytest.approx(2 / 3)
-    assert coverage.shares["right_with_path"] == pytest.approx(2 / 3)
+    assert shares(coverage)["with_concept"] == pytest.approx(2 / 3)
+    assert shares(coverage)["right_with_path"] == pytest.approx(2 / 3)
     texts = np.random.default_rng(1).normal(size=(3, C, S)).astype(np.float32)
     return Questions(examples, texts, np.zeros((3, C), np.float32), found)
 
