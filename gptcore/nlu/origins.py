@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.tables import read_table
@@ -63,10 +62,6 @@ class Origin:
         return sum(sizes) if all(sizes) else 0
 
 
-def _origin(entry: Mapping[str, Any]) -> Origin:
-    return Origin(**{**entry, "downloads": tuple(Download(**file) for file in entry.get("downloads", ()))})
-
-
 _OF_BLIMP = Origin(
     BLIMP,
     FOLDER,
@@ -77,8 +72,9 @@ _OF_BLIMP = Origin(
 )
 
 ORIGINS: dict[str, Origin] = {
-    origin.name: origin for origin in (*map(_origin, read_table(__file__, "origins.toml")["dataset"]), _OF_BLIMP)
-}
+    entry["name"]: Origin(**{**entry, "downloads": tuple(Download(**file) for file in entry.get("downloads", ()))})
+    for entry in read_table(__file__, "origins.toml")["dataset"]
+} | {BLIMP: _OF_BLIMP}
 """Name -> entry: the twelve tasks in the registry's order, then what other commands read."""
 
 

@@ -46,20 +46,10 @@ class AblationRow:
 
     method: str
     average: float
-    """As printed."""
+    """As printed: the unweighted mean of the eight cells, rounded half up to one decimal, but for the LSTM: 69.1625,
+    printed 69.1. Cells are rounded to 0.05, and so is what their mean can tell of that of the unrounded scores."""
     percent: dict[str, float]
     """Task -> score in per cent, as printed; MNLI is one number, the mean of its two test sets."""
-    table: str = "Table 5"
-    split: str = "test"
-
-    @property
-    def mean(self) -> float:
-        """Unweighted mean of the eight cells.
-
-        Rounded half up to one decimal it is the printed average, but for the LSTM: 69.1625, printed 69.1. Cells are
-        rounded to 0.05, and so is what a mean of them can tell of the mean of the unrounded scores.
-        """
-        return statistics.fmean(self.percent.values())
 
 
 @dataclass(frozen=True)
@@ -116,7 +106,8 @@ def _rows(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[PublishedRow]:
                 continue
             zero_shot, note = {}, table.get("note", "")
             if row["method"] == OURS:
-                percent = {column: _own_score(column) for column in table["columns"].split()}
+                own = ((column, task_spec(TASK_OF_COLUMN[column]).paper[column]) for column in table["columns"].split())
+                percent = {column: score for column, score in own if score is not None}
             else:
                 percent = _numbers(table["columns"], row["scores"])
             if "fields" in row:  # of BLiMP
@@ -127,13 +118,6 @@ def _rows(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[PublishedRow]:
                 note = "exact match: " + ", ".join(f"{column} {float(score):.1f}" for column, score in exact)
             split = table.get("split", "test")
             yield PublishedRow(row["method"], table["table"], percent, row.get("average"), split, zero_shot, note)
-
-
-def _own_score(column: str) -> float:
-    """The paper's own score in one of the leaderboard's columns."""
-    score = task_spec(TASK_OF_COLUMN[column]).paper[column]
-    assert score is not None
-    return score
 
 
 def _encoder(model: PublishedModel, row: Mapping[str, str]) -> PublishedRow:
@@ -170,9 +154,6 @@ WITHOUT = _analyses["without"]
 ENTITIES = _analyses["entities"]
 """ERNIE's ablation on the paper's own split of FewRel; the rows of our analysis by the same names."""
 
-BERT_TABLE, SQUAD, SWAG, COMMONSENSE, BABYLM = (
-    _leaderboard[name]["table"] for name in ("bert", "squad", "swag", "commonsenseqa", "babylm")
-)
 PUBLISHED: tuple[PublishedRow, ...] = tuple(_rows(_leaderboard))
 """Every method of Tables 2, 3 and 4, the released code's own figure, the rows of BERT's GLUE table, those of its
 successors, of SQuAD's and SWAG's leaderboards, and two baselines of the BabyLM challenge."""
