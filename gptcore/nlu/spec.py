@@ -155,7 +155,7 @@ class TaskSpec:
         return sum(source.rows for source in self.splits.get(split, ()))
 
 
-_RECORDED = (
+READ_BY = (
     "form",
     "format",
     "splits",
@@ -167,10 +167,9 @@ _RECORDED = (
     "dropped_labels",
     "score_range",
     "holdout",
-    "symmetric",
-    "context",
-    "metrics",
 )
+"""The parts of a registry entry that decide what is read from a file; its notes and published scores do not."""
+_RECORDED = (*READ_BY, "symmetric", "context", "metrics")
 
 
 def _as_json(value: Any) -> Any:
