@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-import json
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -98,13 +98,10 @@ def test_documents_longer_than_a_shard_keep_their_order(corpus, tmp_path):
     assert joined == [(name, rows[0].tolist()) for name, rows in whole.documents()]
 
 
-def test_no_training_text(tmp_path):
-    write_corpus(tmp_path / "corpus", {"validation": VALIDATION})
+def test_training_text_is_needed_and_no_validation_text_gives_empty_shards(tmp_path):
+    write_corpus(tmp_path / "none", {"validation": VALIDATION})
     with pytest.raises(InputError, match=r"train: no part-\*\.arrow here"):
-        encode_corpus(tmp_path / "corpus", TOKENIZER, tmp_path / "out", ShardConfig())
-
-
-def test_no_validation_text_gives_empty_shards(tmp_path):
+        encode_corpus(tmp_path / "none", TOKENIZER, tmp_path / "out", ShardConfig())
     write_corpus(tmp_path / "corpus", {"train": TRAIN})
     meta = encode_corpus(tmp_path / "corpus", TOKENIZER, tmp_path / "out", ShardConfig())
     assert meta["splits"]["validation"] == {"n_tokens": 0, "n_documents": 0}
@@ -193,21 +190,10 @@ def test_every_document_comes_back(tmp_path_factory, documents, max_tokens):
     assert whole == expected
     assert list(whole) == list(expected)  # in the order given
     assert all(file["n_tokens"] <= max_tokens for file in index["files"])
-    assert shards.n_rows == sum(max(1, -(-len(ids) // max_tokens)) for ids in expected.values())
+    starts = [(len(ids), at) for ids in expected.values() for at in range(0, max(1, len(ids)), max_tokens)]
+    assert shards.lengths.tolist() == [min(max_tokens, n - at) for n, at in starts]  # one row, unless it is longer
     assert shards.n_documents == len(documents)
     assert shards.n_tokens == index["n_tokens"] == sum(map(len, expected.values()))
-
-
-def test_one_document_is_one_row_unless_longer_than_a_file(tmp_path):
-    shards = written(tmp_path, [[1] * 6, [2] * 6, [3] * 25, [4]], max_tokens=10)
-    assert [(shards.document(row), int(shards.lengths[row])) for row in range(shards.n_rows)] == [
-        ("d0", 6),
-        ("d1", 6),
-        ("d2", 10),
-        ("d2", 10),
-        ("d2", 5),
-        ("d3", 1),
-    ]
 
 
 def test_ids_are_small_where_they_fit_and_mapped_not_copied(tmp_path):
@@ -238,15 +224,11 @@ def test_an_id_outside_the_vocabulary_names_its_document(tmp_path, wrong):
         write_shards([("a", [[1, wrong]])], tmp_path, n_vocab=9, max_tokens=5)
 
 
-def test_a_folder_without_shards(tmp_path):
-    with pytest.raises(InputError, match=r"no index\.json here"):
-        Shards(tmp_path)
-
-
 def test_a_file_cut_short_missing_or_swapped_is_noticed(tmp_path):
     written(tmp_path, [[1, 2, 3], [4, 5]], max_tokens=3)
     path, other = tmp_path / "shard-00000.arrow", tmp_path / "shard-00001.arrow"
     data = path.read_bytes()
+    assert read_json(tmp_path / "index.json")["files"][0]["sha256"] == hashlib.sha256(data).hexdigest()
     path.write_bytes(data[:-20])
     with pytest.raises(InputError, match=r"shard-00000\.arrow: cannot be read as a token shard"):
         Shards(tmp_path)
@@ -256,15 +238,8 @@ def test_a_file_cut_short_missing_or_swapped_is_noticed(tmp_path):
     path.unlink()
     with pytest.raises(InputError, match="cannot be read"):
         Shards(tmp_path)
-
-
-def test_the_index_lists_files_with_their_digests(tmp_path):
-    import hashlib
-
-    written(tmp_path, [[1, 2, 3]])
-    index = json.loads((tmp_path / "index.json").read_text())
-    (file,) = index["files"]
-    assert file["sha256"] == hashlib.sha256((tmp_path / file["name"]).read_bytes()).hexdigest()
+    with pytest.raises(InputError, match=r"no index\.json here"):
+        Shards(tmp_path / "elsewhere")
 
 
 # --- text that stays as it is: its rows, their ids, a raw corpus, and the way from books to shards and back

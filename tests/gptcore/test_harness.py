@@ -43,8 +43,11 @@ class Request:
         self.args = args
 
 
+Folders = tuple[Path, Path, GPT, Tokenizer]
+
+
 @pytest.fixture(params=["byte-level", "words"])
-def folders(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, GPT, Tokenizer]:
+def folders(request: pytest.FixtureRequest, tmp_path: Path) -> Folders:
     """The folders of a random model and of its tokenizer, and the two."""
     kind = ByteTokenizer if request.param == "byte-level" else WordTokenizer
     tokenizer = kind.train([TEXT] * 3, 40)
@@ -55,6 +58,11 @@ def folders(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path,
     (tmp_path / "tokenizer").mkdir()
     tokenizer.save(tmp_path / "tokenizer")
     return tmp_path / "model", tmp_path / "tokenizer", gpt, tokenizer
+
+
+@pytest.fixture
+def model(folders: Folders) -> HarnessModel:
+    return HarnessModel(*folders[:2])
 
 
 def start(tokenizer: Tokenizer) -> list[int]:
@@ -73,9 +81,8 @@ def plain(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[float,
     return total, greedy
 
 
-def test_each_kind_of_request_against_its_twin(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
-    path, words, gpt, tokenizer = folders
-    model = HarnessModel(path, words)
+def test_each_kind_of_request_against_its_twin(folders: Folders, model: HarnessModel) -> None:
+    _, _, gpt, tokenizer = folders
     pairs = [
         ("the cat", " sat on"),
         ("is it a cat ?", " yes"),
@@ -98,21 +105,18 @@ def test_each_kind_of_request_against_its_twin(folders: tuple[Path, Path, GPT, T
 
 
 @pytest.mark.parametrize("folders", ["words"], indirect=True)  # bytes are all read
-def test_a_context_of_which_nothing_is_read_is_none(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
-    model, words, _, tokenizer = folders
-    harness = HarnessModel(model, words)
+def test_a_context_of_which_nothing_is_read_is_none(folders: Folders, model: HarnessModel) -> None:
+    _, _, gpt, tokenizer = folders
     unread = "\x01"  # a control character, which cleaning takes out
     assert tokenizer.encode(unread) == []
     asked = [Request(context, "yes or no") for context in (unread, "")]
-    assert harness.loglikelihood(asked)[0] == harness.loglikelihood(asked)[1]
-    whole = plain(folders[2], start(tokenizer), tokenizer.encode("yes or no"))
-    assert harness.loglikelihood(asked)[0][0] == pytest.approx(whole[0], abs=1e-4)
+    assert model.loglikelihood(asked)[0] == model.loglikelihood(asked)[1]
+    whole = plain(gpt, start(tokenizer), tokenizer.encode("yes or no"))
+    assert model.loglikelihood(asked)[0][0] == pytest.approx(whole[0], abs=1e-4)
 
 
-def test_a_long_text_is_scored_in_windows_of_which_the_last_is_full_too(
-    folders: tuple[Path, Path, GPT, Tokenizer],
-) -> None:
-    path, words, gpt, tokenizer = folders
+def test_a_long_text_is_scored_in_windows_of_which_the_last_is_full_too(folders: Folders, model: HarnessModel) -> None:
+    _, _, gpt, tokenizer = folders
     texts, n_ctx = ["the cat sat on the mat . " * 12, "", "who sat ?"], gpt.config.n_ctx
     ids = tokenizer.encode(texts[0])
     assert len(ids) % n_ctx > 1
@@ -121,7 +125,7 @@ def test_a_long_text_is_scored_in_windows_of_which_the_last_is_full_too(
         some = ids[begin : begin + n_ctx]
         end = begin + len(some)
         expected += plain(gpt, ids[end - n_ctx - 1 : begin], some)[0]
-    rolled = HarnessModel(path, words).loglikelihood_rolling([Request(text) for text in texts])
+    rolled = model.loglikelihood_rolling([Request(text) for text in texts])
     assert rolled == [
         pytest.approx(expected, abs=1e-3),
         0.0,
@@ -129,7 +133,7 @@ def test_a_long_text_is_scored_in_windows_of_which_the_last_is_full_too(
     ]
 
 
-def test_greedy_decoding_is_known_as_such(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
+def test_greedy_decoding_is_known_as_such(folders: Folders) -> None:
     _, _, gpt, tokenizer = folders
     ids = tokenizer.encode("the cat")
     best = []
@@ -143,11 +147,8 @@ def test_greedy_decoding_is_known_as_such(folders: tuple[Path, Path, GPT, Tokeni
     assert sums == pytest.approx(likelihood.continuations([(ids, best), (ids, other), (ids, [])])[0])
 
 
-def test_a_request_goes_through_the_network_once(
-    folders: tuple[Path, Path, GPT, Tokenizer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, passes = HarnessModel(*folders[:2]), 0
-    real = GPT.hidden
+def test_a_request_goes_through_the_network_once(model: HarnessModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, real = 0, GPT.hidden
 
     def counted(gpt: GPT, tokens: torch.Tensor) -> torch.Tensor:
         nonlocal passes
@@ -160,10 +161,10 @@ def test_a_request_goes_through_the_network_once(
 
 
 def test_generation_ends_where_every_text_has_its_stop(
-    folders: tuple[Path, Path, GPT, Tokenizer], monkeypatch: pytest.MonkeyPatch
+    folders: Folders, model: HarnessModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slow twin writes to the end and cuts; the passes are those up to the stop that comes last."""
-    model, tokenizer, n = HarnessModel(*folders[:2]), folders[3], 14
+    tokenizer, n = folders[3], 14
     contexts = ("the cat", "is it a dog", "who ran")
     whole = [model.generate_until([Request(text, {"max_gen_toks": n})])[0] for text in contexts]
     stops = [text[len(text) // 3 :][:2] for text in whole]
@@ -183,9 +184,8 @@ def test_generation_ends_where_every_text_has_its_stop(
     assert len(steps) < n
 
 
-def test_texts_end_at_their_stops(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
-    path, words, gpt, tokenizer = folders
-    model = HarnessModel(path, words)
+def test_texts_end_at_their_stops(folders: Folders, model: HarnessModel) -> None:
+    _, _, gpt, tokenizer = folders
     (whole,) = model.generate_until([Request("the cat", {"max_gen_toks": 8})])
     stop = whole[len(whole) // 2]
     texts = model.generate_until(
@@ -204,7 +204,7 @@ def test_texts_end_at_their_stops(folders: tuple[Path, Path, GPT, Tokenizer]) ->
 
 
 def test_a_local_task_file_from_end_to_end(
-    folders: tuple[Path, Path, GPT, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Folders, model: HarnessModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -216,11 +216,9 @@ def test_a_local_task_file_from_end_to_end(
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "cats.yaml").write_text(TASK.format(data=data))
-    path, words, gpt, tokenizer = folders
+    _, _, gpt, tokenizer = folders
     manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
-    result = lm_eval.simple_evaluate(
-        model=HarnessModel(path, words), tasks=["cats"], task_manager=manager, bootstrap_iters=0
-    )
+    result = lm_eval.simple_evaluate(model=model, tasks=["cats"], task_manager=manager, bootstrap_iters=0)
     right = []
     for row in rows:
         before = tokenizer.encode(str(row["question"]))
@@ -232,23 +230,20 @@ def test_a_local_task_file_from_end_to_end(
     assert result["results"]["cats"]["acc,none"] == pytest.approx(np.mean(right))
 
 
-def test_a_tokenizer_of_another_model_is_refused(folders: tuple[Path, Path, GPT, Tokenizer], tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(folders: Folders, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     ByteTokenizer.train([TEXT], 3).save(tmp_path / "other")
     with pytest.raises(InputError, match="expected the tokenizer's"):
         HarnessModel(folders[0], tmp_path / "other")
 
 
-def test_an_answer_without_room_is_refused(folders: tuple[Path, Path, GPT, Tokenizer]) -> None:
+def test_an_answer_without_room_is_refused(model: HarnessModel) -> None:
     """Cut, it would be likelier than a shorter one."""
-    model = HarnessModel(*map(str, folders[:2]))
     with pytest.raises(InputError, match=r"tokens, expected n_ctx = 32 or fewer"):
         model.loglikelihood([Request("the cat", " the dog ran" * 40)])
 
 
-def test_stops_are_found_as_a_vocabulary_of_words_writes_them(
-    folders: tuple[Path, Path, GPT, Tokenizer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stops_are_found_as_a_vocabulary_of_words_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     words = WordTokenizer.train(["yes . \n who ? the dog : ran"] * 3, 40)
     monkeypatch.setattr("gptcore.evaluation.harness.Tokenizer.load", lambda _: words)
     monkeypatch.setattr("gptcore.evaluation.harness.generate_ids", lambda *_, **__: [words.encode("Yes.\nWho: ran?")])
@@ -260,7 +255,6 @@ def test_stops_are_found_as_a_vocabulary_of_words_writes_them(
 
 
 @pytest.mark.parametrize("name", ["max_gen_toks", "max_new_tokens", "max_tokens"])
-def test_a_length_has_several_names(folders: tuple[Path, Path, GPT, Tokenizer], name: str) -> None:
-    model = HarnessModel(*map(str, folders[:2]))
+def test_a_length_has_several_names(model: HarnessModel, name: str) -> None:
     short, long = (model.generate_until([Request("the cat", {name: length})])[0] for length in (1, 12))
     assert len(short) < len(long)

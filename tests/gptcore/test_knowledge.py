@@ -303,6 +303,11 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "workspace"
 
 
+def same_vectors(*folders: Path) -> bool:
+    ours, theirs = (load_file(folder / "vectors/model.safetensors") for folder in folders)
+    return all(torch.equal(ours[name], theirs[name]) for name in ("entities", "relations"))
+
+
 def test_a_job_learns_the_grid_and_a_resume_changes_no_bit(straight: Path, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     result = read_json(straight / "result.json")
@@ -312,8 +317,7 @@ def test_a_job_learns_the_grid_and_a_resume_changes_no_bit(straight: Path, tmp_p
         with pytest.raises(process.Interrupted):
             vectors.run(job_for(tmp_path, stopped), StopAfter(asked))
     vectors.run(job_for(tmp_path, stopped), process.StopRequest())
-    ours, theirs = (load_file(folder / "vectors/model.safetensors") for folder in (stopped, straight))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ("entities", "relations"))
+    assert same_vectors(stopped, straight)
 
 
 def test_kill_9_of_a_child_then_resume_is_exact(straight: Path, tmp_path: Path) -> None:
@@ -326,5 +330,4 @@ def test_kill_9_of_a_child_then_resume_is_exact(straight: Path, tmp_path: Path) 
     child.kill()
     assert child.wait() in (-signal.SIGKILL, 0)
     vectors.run(job, process.StopRequest())
-    ours, theirs = (load_file(folder / "vectors/model.safetensors") for folder in (tmp_path / "killed", straight))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ("entities", "relations"))
+    assert same_vectors(tmp_path / "killed", straight)
