@@ -145,12 +145,6 @@ def test_who_likes_the_good_word_is_right_and_who_likes_the_bad_one_wrong(tokeni
         assert found["ties"] == 0
 
 
-def test_equal_log_probabilities_are_wrong_and_counted(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    write_blimp(str(tmp_path))
-    found = score_pairs(Liking(tokenizer.n_vocab, []), tokenizer, str(tmp_path))
-    assert (found["score"], found["ties"]) == (0.0, found["pairs"])
-
-
 def test_sentences_that_cleaning_makes_equal_tie_whatever_the_model(tokenizer: Tokenizer, tmp_path: Path) -> None:
     folder = write_blimp(str(tmp_path))
     rows = [json.loads(line) for line in (folder / "passive_1.jsonl").read_text().splitlines()]
@@ -163,10 +157,13 @@ def test_sentences_that_cleaning_makes_equal_tie_whatever_the_model(tokenizer: T
     assert found["ties"] == len(rows)
 
 
-def test_every_sentence_follows_a_full_stop_and_is_scored_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_equal_ones_are_wrong_and_every_sentence_is_scored_once_behind_a_full_stop(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     write_blimp(str(tmp_path))
     model = Liking(tokenizer.n_vocab, [])
-    score_pairs(model, tokenizer, str(tmp_path))
+    found = score_pairs(model, tokenizer, str(tmp_path))
+    assert (found["score"], found["ties"]) == (0.0, found["pairs"])
     assert {ids[0] for ids in model.seen} == {tokenizer.encode(".")[0]}
     assert len(set(model.seen)) == len(model.seen)
 

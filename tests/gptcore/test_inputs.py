@@ -39,11 +39,8 @@ def build(task: str, fields: list[Ids], choices: tuple[Ids, ...] = (), n_ctx: in
     return [sequence.tolist() for sequence in sequences], truncated
 
 
-def test_specials_follow_the_vocabulary() -> None:
-    assert specials(40478) == (40478, 40479, 40480)
-
-
 def test_forms_of_figure_1() -> None:
+    assert specials(40478) == (40478, 40479, 40480)
     a, b = ids(1, 2), ids(3)
     assert build("sst2", [a]) == ([[S, 1, 2, E]], False)
     assert build("rte", [a, b]) == ([[S, 1, 2, D, 3, E]], False)
@@ -54,35 +51,18 @@ def test_forms_of_figure_1() -> None:
     assert build("race", [a, b], answers)[0] == [[S, 1, 2, 3, D, answer, E] for answer in (6, 7, 8, 9)]
 
 
-def test_only_the_context_is_cut() -> None:
+def test_the_context_is_cut_first_and_of_a_similar_pair_the_longer_side() -> None:
     article, question, answers = words(100, 50), words(200, 5), tuple(words(300 + 10 * k, k + 1) for k in range(4))
-    sequences, truncated = build("race", [article, question], answers, n_ctx=20)
     room = 20 - 3 - 5 - 4  # the same for all answers: that of the longest
-    assert truncated
-    assert sequences == [[S, *range(100, 100 + room), *question, D, *answer, E] for answer in answers]
-
-
-def test_the_sentence_of_qnli_is_cut_and_its_question_is_not() -> None:
+    expected = [[S, *range(100, 100 + room), *question, D, *answer, E] for answer in answers]
+    assert build("race", [article, question], answers, n_ctx=20) == (expected, True)
     assert build("qnli", [words(1, 4), words(100, 50)], n_ctx=10) == ([[S, 1, 2, 3, 4, D, 100, 101, 102, E]], True)
-
-
-def test_a_premise_is_cut_before_its_hypothesis() -> None:
     assert build("mnli", [words(100, 50), words(1, 4)], n_ctx=10) == ([[S, 100, 101, 102, D, 1, 2, 3, 4, E]], True)
-
-
-def test_the_longer_side_of_a_similar_pair_is_cut() -> None:
     assert build("mrpc", [words(1, 2), words(100, 50)], n_ctx=10)[0][0] == [S, 1, 2, D, 100, 101, 102, 103, 104, E]
-
-
-def test_a_question_is_cut_only_where_it_does_not_fit_without_its_article() -> None:
+    # a question where it does not fit without its article
     sequences, truncated = build("race", [words(100, 9), words(200, 30)], (ids(1), ids(2), ids(3), ids(4)), n_ctx=12)
-    assert truncated
-    assert sequences[3] == [S, *range(200, 208), D, 4, E]
-
-
-def test_exactly_full_is_not_truncated() -> None:
-    assert build("rte", [words(1, 5), words(20, 5)], n_ctx=13)[1] is False
-    assert build("rte", [words(1, 5), words(20, 5)], n_ctx=12)[1] is True
+    assert (sequences[3], truncated) == ([S, *range(200, 208), D, 4, E], True)
+    assert [build("rte", [words(1, 5), words(20, 5)], n_ctx=n_ctx)[1] for n_ctx in (13, 12)] == [False, True]
 
 
 def test_no_room_at_all() -> None:

@@ -190,9 +190,6 @@ def test_the_in_house_split_is_cut_by_its_ids(tmp_path: Path) -> None:
 def test_a_broken_question_names_line_and_field(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_task("commonsenseqa", questions(tmp_path, row), "dev")
-
-
-def test_a_question_that_comes_twice_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 2, column 'id': found 'q1' again, as in line 1"):
         load_task("commonsenseqa", questions(tmp_path, asked(), asked()), "dev")
 

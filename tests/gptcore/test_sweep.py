@@ -71,12 +71,9 @@ def test_each_rung_keeps_its_share_and_trains_longer(
         assert after.trials * before.part <= before.trials * after.part * eta
 
 
-def test_too_few_trials_for_the_rungs_are_refused() -> None:
+def test_the_best_go_on_and_a_failed_one_never() -> None:
     with pytest.raises(InputError, match="trials = 8; expected 9 or more, for 3 rungs with eta = 3"):
         rungs(8, 3, 3)
-
-
-def test_the_best_go_on_and_a_failed_one_never() -> None:
     reached = {1: 2.0, 2: None, 3: 1.0, 4: 2.0, 5: 3.0}
     assert survivors(reached, 3, lower_is_better=True) == [3, 1, 4]
     assert survivors(reached, 2, lower_is_better=False) == [5, 1]
@@ -240,8 +237,6 @@ def test_bits_a_byte_are_the_same_whatever_cuts_the_text() -> None:
         found.append(bits_per_byte(loss, len(nats), len(nats), 9, len(text.encode())))
     assert found[0] == pytest.approx(found[1], rel=1e-12)
     assert found[0] == pytest.approx(1.5)  # the entropy: half of the letters cost one bit, half two
-
-
-def test_a_token_that_nothing_predicts_costs_a_blind_guess() -> None:
+    # a token that nothing predicts costs a blind guess
     assert bits_per_byte(math.log(2), 7, 8, 16, 1) == pytest.approx(7 * 1 + 4)
     assert bits_per_byte(0.0, 3, 4, 256, 1) == pytest.approx(8)
