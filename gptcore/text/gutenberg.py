@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from gptcore.base.tables import read_table
+
 HEADER = 25_000  # characters; the longest real headers, with the "small print" of the 1990s, have about 15 000
 CREDITS = 4_000  # characters; the longest real ones have 1 500
 LICENCE = 40_000  # characters; real ones have 19 000
@@ -24,19 +26,8 @@ _START = re.compile(
     r"|^[^\n]*\*END ?\*? ?THE SMALL PRINT[^\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-_MAKERS = (
-    r"(?:Produced|Prepared|Scanned|Typed|Proofread) (?:by|and)|E-?text (?:produced|prepared|scanned|typed)"
-    r"|Transcribed (?:from|form|by|\d{4})|Electronic edition\b[^\n]*\bpublished\b"
-    r"|This e-?(?:text|book) was (?:produced|prepared|created|transcribed|scanned|typed|converted)"
-    r"|(?:Text|HTML) (?:file|version) (?:produced|prepared)|Credits?:?[ \t]*$"
-)
-"""How a paragraph begins that says who made the file."""
-_HINTS = (
-    r"Distributed\s+Proofread|Project Gutenberg also has an\b|Images of the original pages are available"
-    r"|PROJECT GUTENBERG'S EARLY FILES|Portions of this header are copyright"
-    r"|Special thanks are due to[^\n]*\n?[^\n]*e-?text"
-)
-"""What stands in the first lines of one that is about the file, too."""
+_MAKERS, _HINTS = map("|".join, read_table(__file__, "gutenberg.toml").values())
+"""How a paragraph begins that says who made the file; what stands in the first lines of one that is about it, too."""
 _CREDITS = re.compile(
     rf"\s*^(?=[ \t]*(?:{_MAKERS})|(?:[^\n]*\S[^\n]*\n){{0,2}}?[^\n]*(?:{_HINTS}))(?:[^\n]*\S[^\n]*(?:\n|\Z))+",
     re.MULTILINE | re.IGNORECASE,

@@ -67,26 +67,7 @@ def test_awkward_texts_give_the_reference_ids(text):
     assert tokenizer.encode(text) == reference.encode(text)
 
 
-fragments = st.sampled_from(
-    [
-        *AWKWARD,
-        "the",
-        "The",
-        " ",
-        "  ",
-        "\n",
-        " \n ",
-        "\t",
-        "\r\n",
-        "\\",
-        "-",
-        "'s",
-        "n't",
-        "...",
-        "\u00a0",
-        "\U0001f600",
-    ]
-)
+fragments = st.sampled_from([*AWKWARD, *expected(__file__, "fragments")])
 texts = st.one_of(
     st.text(max_size=60),
     st.text(alphabet=st.characters(max_codepoint=0x17F), max_size=80),
