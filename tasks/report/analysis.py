@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
-from tasks.report.card import publish_table, table
+from tasks.report.card import embedded, publish_table, table
 from tasks.report.figures import Figure, Panels, Routes
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import run_tags
@@ -97,8 +96,7 @@ def publish(analysis: Analysis, out: str = "") -> None:
         run.log_results(analysis.metrics)
         page = analysis.markdown()
         if analysis.figure is not None:
-            image = base64.b64encode(files[-1].read_bytes()).decode("ascii")
-            page += f"\n![{analysis.title}](data:image/png;base64,{image})\n"
+            page += f"\n{embedded(analysis.title, files[-1])}\n"
         create_markdown_artifact(
             f"{page}\n[MLflow run]({run.url})\n", key=f"analysis-{analysis.name}", description=analysis.title
         )

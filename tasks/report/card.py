@@ -26,6 +26,7 @@ from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
 
 _NOTHING = ("", "-")
+SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,7 @@ class Card:
         parts = [f"# {self.title}", *(f"> {note}" for note in self.notes)]
         parts.append(table(("result", "value"), [(name, shown(value)) for name, value in self.results.items()]))
         if self.figure is not None:
-            image = base64.b64encode(self.figure.read_bytes()).decode("ascii")
-            parts.append(f"![loss curve](data:image/png;base64,{image})")
+            parts.append(embedded("loss curve", self.figure))
         if self.links:
             parts.append(linked(self.links))
         parts += ["## Lineage", self._lineage()]
@@ -94,9 +94,7 @@ def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
     :param manifest: of the `corpus` or `dataset` artifact behind the numbers.
     """
-    if not Generated.parse(manifest["counts"]).synthetic:
-        return ()
-    return ("Synthetic data: the numbers are of gptmill's generated world, not of real text.",)
+    return (SYNTHETIC,) if Generated.parse(manifest["counts"]).synthetic else ()
 
 
 def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -142,6 +140,11 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+def embedded(title: str, picture: Path) -> str:
+    """A picture (PNG) that travels inside the Markdown."""
+    return f"![{title}](data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')})"
+
+
 def linked(links: Mapping[str, str]) -> str:
     """Words -> address as one line; what a browser cannot open (a folder, ``s3://``) stands there to be copied."""
     return " · ".join(
@@ -152,15 +155,12 @@ def linked(links: Mapping[str, str]) -> str:
 
 def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table whose cells cannot break it."""
-    cells = [[_cell(text) for text in row] for row in (header, *rows)]
+    # a line break would end the table
+    cells = [[" ".join(text.replace("|", "\\|").split()) for text in row] for row in (header, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
     padded = ([text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in lines)  # legible as text
     return "\n".join("| " + " | ".join(row) + " |" for row in padded)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())  # a line break would end the table
 
 
 def amount(count: float) -> str:
@@ -325,15 +325,9 @@ def _write(
     use: str,
 ) -> None:
     family = _family(folder)
-    front = [
-        "---",
-        "language: en",
-        f"library_name: gptmill {gptcore.__version__}",
-        "tags:",
-        *(f"- {t}" for t in tags),
-        "---",
-    ]
-    parts = ["\n".join(front), f"# {family.title}, {title}", words, "## Use", f"```\n{use}\n```"]
+    listed = "".join(f"- {tag}\n" for tag in tags)
+    front = f"---\nlanguage: en\nlibrary_name: gptmill {gptcore.__version__}\ntags:\n{listed}---"
+    parts = [front, f"# {family.title}, {title}", words, "## Use", f"```\n{use}\n```"]
     for heading, values in (("Training data", data), ("Training", training), ("Results", results)):
         parts += [f"## {heading}", table(("what", "value"), [(name, shown(value)) for name, value in values.items()])]
     parts += ["## Limits", "\n".join(f"- {limit.format(reads=family.reads)}" for limit in limits)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from gptcore.prompting.items import UNKNOWN, Normalisation, PromptResult
 from gptcore.prompting.tasks import PromptTask
 from tasks.report.analysis import Analysis
+from tasks.report.card import SYNTHETIC
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.store.artifact import Artifact
 from tasks.store.counts import WeightsCounts
@@ -20,9 +21,6 @@ _MEANING = {
     Normalisation.UNCONDITIONAL: 'their probability over that behind "Answer:" (GPT-3, section 2.4)',
     Normalisation.CONTEXTUAL: "their probability over that behind a question without content (Zhao et al. 2021)",
 }
-_SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
-
-
 Cells = dict[tuple[str, int, str], PromptResult]
 """(task, shots, label of the model) -> its result."""
 
@@ -146,10 +144,6 @@ def _examples(row: Sequence[PromptResult]) -> str:
     return found[0] if len(set(found)) == 1 else " ".join(found)
 
 
-def _tasks(cells: Cells) -> list[str]:
-    return list(dict.fromkeys(task for task, _, _ in cells))
-
-
 def _shots(cells: Cells) -> list[int]:
     return list(dict.fromkeys(shots for _, shots, _ in cells))
 
@@ -190,7 +184,7 @@ def _named(title: str, synthetic: bool) -> str:
 def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]:
     return {
         "models": {label: model.digest for label, model in models.items()},
-        "tasks": _tasks(cells),
+        "tasks": list(dict.fromkeys(task for task, _, _ in cells)),
         "shots": _shots(cells),
         "scores": [_headline(cell) for (task, _, _), cell in cells.items()],  # other rows, another run
     }
@@ -199,7 +193,7 @@ def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]
 def _notes(
     store: Store, asked: Sequence[PromptTask], cells: Cells, models: Mapping[str, Artifact], synthetic: bool
 ) -> list[str]:
-    notes = [_SYNTHETIC] if synthetic else []
+    notes = [SYNTHETIC] if synthetic else []
     for label, model in models.items():
         tokens = WeightsCounts.of(store, model).tokens_seen
         seen = "" if tokens is None else f", {tokens:,} tokens seen"

@@ -294,7 +294,7 @@ def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Conte
         Contender(
             rank=1 + scores.index(row.per_task[task]),
             row=row,
-            when=_minute(run.info.end_time or run.info.start_time),
+            when=f"{datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC):%Y-%m-%d %H:%M}",
             page=tracker.page(run.info.experiment_id, run.info.run_id),
             differences=() if row.suite == suite else tuple(differences(run.data.params, mine, task)),
         )
@@ -323,7 +323,3 @@ def _changed(theirs: Mapping[str, str], mine: Mapping[str, str], prefix: str) ->
     for name in names:
         if theirs.get(name) != mine.get(name):
             yield f"{name.removeprefix(prefix)} {theirs.get(name, _DEFAULT)}"
-
-
-def _minute(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M}"

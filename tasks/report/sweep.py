@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact
 from gptcore.base.files import sha256_json
 from gptcore.sweep.plan import SCORE, Plan, Rung, toml
 from gptcore.sweep.space import Axis, Range, Value
-from tasks.report.card import linked, shown, table
+from tasks.report.card import embedded, linked, shown, table
 from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import prefect_page, run_tags
@@ -253,9 +252,7 @@ def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path)
     links = {"MLflow: this sweep, with the picture": run.url, "MLflow: its trials": chart_link(tracker, key)}
     if address := prefect_page():
         links["Prefect run"] = address
-    image = base64.b64encode(files[0].read_bytes()).decode("ascii")
-    picture = f"![{result.title}](data:image/png;base64,{image})"
-    body = f"{page}\n{picture}\n\n{linked(links)}\n"
+    body = f"{page}\n{embedded(result.title, files[0])}\n\n{linked(links)}\n"
     create_markdown_artifact(body, description=f"{result.title}: {result.headline}")
 
 

@@ -67,11 +67,8 @@ def score_model(
         done = Meter("evaluation", "rows").counting(split, min(rows, max_rows or rows))
         return evaluate(folder, store.local(dataset), split, max_rows=max_rows, predictions=path, progress=done)
 
-    return build(store, recipe, produce, "evaluation", _scored, f"{model.short} on {split}", "score").counts
-
-
-def _scored(counts: Mapping[str, Any]) -> str:
-    return f"{100 * counts['score']:.1f}"
+    item = f"{model.short} on {split}"
+    return build(store, recipe, produce, "evaluation", lambda made: f"{100 * made['score']:.1f}", item, "score").counts
 
 
 @task(name="speed", task_run_name="speed {model.short}", **JOB_OPTIONS)

@@ -84,7 +84,8 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
                 done(sum(source.size for source in job.sources))
         # Read several at once, parsed one after the other: numpy parses a header with ast.literal_eval, and that of
         # Python 3.11 fails where a garbage collection lets in another thread that does the same (SystemError).
-        cleaned = [Partition.read(counts, documents) for counts, documents in _each(partial(_known, store), parts)]
+        known = _each(lambda part: (store.manifest(part)["counts"], store.read(part, DOCUMENTS)), parts)
+        cleaned = [Partition.read(counts, documents) for counts, documents in known]
         dropped, report = compose(cleaned, [source.name for source in sources], config)
         if not report["documents"]["kept"]:
             require_training_text(raw.url, report, config)
@@ -142,9 +143,10 @@ def encode_partitions(
     recipe = recipe_of("shards", settings, {"corpus": corpus, "tokenizer": tokenizer, **_named(parts)})
 
     def produce(out: Path) -> dict[str, Any]:
-        missing = _missing(store, dict(zip(texts, recipes, strict=True)))
         made_of = dict(zip(texts, recipes, strict=True))
-        sizes = dict(zip(missing, _each(partial(_size, store), missing), strict=True))
+        missing = _missing(store, made_of)
+        listings = _each(lambda part: store.manifest(part)["files"], missing)
+        sizes = {part: sum(int(file["size"]) for file in files) for part, files in zip(missing, listings, strict=True)}
         jobs = [
             _EncodeJob(store, tuple(made_of[text] for text in bundle), tokenizer, digest, config)
             for bundle in _bundled(missing, sizes)
@@ -180,11 +182,7 @@ class _CleanJob:
 def _clean(job: _CleanJob) -> None:
     store = job.store
     for source, recipe in zip(job.sources, job.recipes, strict=True):
-        store.build(recipe, partial(_cleaned, source, job.config))
-
-
-def _cleaned(source: Source, config: CorpusConfig, out: Path) -> dict[str, Any]:
-    return clean_partition(source, out, config)
+        store.build(recipe, partial(clean_partition, source, config=job.config))
 
 
 @dataclass(frozen=True)
@@ -230,14 +228,6 @@ def _missing(store: Store, needed: Mapping[T, Recipe]) -> list[T]:
     """Of what is needed, by recipe, that which the store does not hold."""
     found = _each(store.find, list(needed.values()))
     return [item for item, artifact in zip(needed, found, strict=True) if artifact is None]
-
-
-def _known(store: Store, part: Artifact) -> tuple[dict[str, Any], bytes]:
-    return store.manifest(part)["counts"], store.read(part, DOCUMENTS)
-
-
-def _size(store: Store, part: Artifact) -> int:
-    return sum(int(file["size"]) for file in store.manifest(part)["files"])
 
 
 def _bundled(texts: Iterable[Artifact], sizes: Mapping[Artifact, int]) -> list[list[Artifact]]:

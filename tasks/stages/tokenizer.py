@@ -124,8 +124,5 @@ def import_model(store: Store, url: str) -> Artifact:
         model.save(out / "model")
         return {"parameters": model.num_parameters, "tokenizer_digest": known.tokenizer_digest}
 
-    return build(store, recipe, produce, "imported", _imported).artifact
-
-
-def _imported(counts: Mapping[str, Any]) -> str:
-    return f"{counts['parameters'] / 1e6:,.1f} M parameters"
+    made = build(store, recipe, produce, "imported", lambda counts: f"{counts['parameters'] / 1e6:,.1f} M parameters")
+    return made.artifact

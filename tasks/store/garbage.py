@@ -27,7 +27,7 @@ from tasks.store.counts import Generated
 from tasks.store.locks import exclusive_now, is_locked, lock_file
 from tasks.store.manifest import MANIFEST, problem_of
 from tasks.store.presence import noted
-from tasks.store.records import unmark
+from tasks.store.records import remove, unmark
 from tasks.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -353,18 +353,11 @@ def sweep(store: Store, chosen: Collection[Item], items: list[Item]) -> Iterator
                     log.warning("%s is in use by now and stays", item.path)
                     continue
                 if item.kind in ("artifact", "copy"):
-                    _remove(fs, f"{item.path}/{MANIFEST}")
-            _remove(fs, item.path)
+                    remove(fs, f"{item.path}/{MANIFEST}")
+            remove(fs, item.path)
             if item.kind == "artifact" and "root" in item.manifest:
                 unmark(fs, base, item.manifest)
         yield item
-
-
-def _remove(fs: Any, path: str) -> None:
-    try:
-        fs.rm(path, recursive=True)
-    except FileNotFoundError:
-        log.debug("%s was gone already", path)
 
 
 def _lost_manifest(item: Item, marks: _Marks) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 import gptcore
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
-from tasks.store.artifact import Artifact, Recipe, canonical, recipe_digest
+from tasks.store.artifact import Recipe, canonical, recipe_digest
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -63,7 +63,10 @@ def seal(
         "version": recipe.version,
         "digest": recipe.digest,
         "config": canonical(recipe.config),
-        "inputs": {role: _input(item) for role, item in recipe.inputs.items()},
+        "inputs": {
+            role: {"digest": item} if isinstance(item, str) else {"stage": item.stage, "digest": item.digest}
+            for role, item in recipe.inputs.items()
+        },
         "files": sorted(files, key=lambda file: str(file["path"])),
         "counts": _finite(counts),
         "code": code_version(),
@@ -231,7 +234,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-def _input(item: Artifact | str) -> dict[str, str]:
-    return {"digest": item} if isinstance(item, str) else {"stage": item.stage, "digest": item.digest}

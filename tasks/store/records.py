@@ -62,7 +62,11 @@ def manifests(fs: Any, base: str, stage: str, scratch: Path) -> dict[str, Manife
     kept = _current(before, states)
     if len(states) - len(kept) > _MANY:
         packed = _current(_from_pack(fs, pack), states)
-        kept |= {digest: entry for digest, entry in packed.items() if _problem(entry[1], stage, digest) is None}
+        kept |= {
+            digest: entry
+            for digest, entry in packed.items()
+            if problem_of({**entry[1], "files": []}, stage, digest) is None
+        }
     missing = [digest for digest in states if digest not in kept]
     found = dict(_read(fs, f"{base}/{stage}", stage, missing))
     for digest, manifest in found.items():
@@ -124,10 +128,15 @@ def mark(fs: Any, base: str, manifest: Manifest) -> None:
 
 def unmark(fs: Any, base: str, manifest: Mapping[str, Any]) -> None:
     """Take the mark of an artifact away that was deleted."""
+    remove(fs, _mark(base, manifest))
+
+
+def remove(fs: Any, path: str) -> None:
+    """Delete a file or a folder, if it is there."""
     try:
-        fs.rm(_mark(base, manifest), recursive=True)
+        fs.rm(path, recursive=True)
     except FileNotFoundError:
-        log.debug("%s/%s had no mark", manifest["stage"], manifest["digest"])
+        log.debug("%s was gone already", path)
 
 
 def _mark(base: str, manifest: Mapping[str, Any]) -> str:
@@ -156,10 +165,6 @@ def _states(fs: Any, base: str, stage: str) -> dict[str, str]:
 
 def _current(kept: _Kept, states: Mapping[str, str]) -> _Kept:
     return {digest: entry for digest, entry in kept.items() if states.get(digest) == entry[0]}
-
-
-def _problem(manifest: Manifest, stage: str, digest: str) -> str | None:
-    return problem_of({**manifest, "files": []}, stage, digest)
 
 
 def _from_file(file: Path) -> _Kept:

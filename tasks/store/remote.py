@@ -39,7 +39,7 @@ from tasks.store.manifest import (
     verify_files,
     verify_once,
 )
-from tasks.store.records import manifests, mark, read_small
+from tasks.store.records import manifests, mark, read_small, remove
 from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
@@ -137,9 +137,9 @@ class RemoteShelf:
             write_json_atomic(workspace / MANIFEST, mine)
             self._keep(workspace, self._copy(stage, digest))
         else:  # another host was first; its bytes are the artifact, also where ours came out different
-            self._remove(folder)
+            remove(self._fs, folder)
             shutil.rmtree(workspace)
-        self._remove(self._partial(stage, digest))
+        remove(self._fs, self._partial(stage, digest))
         return holds
 
     def local(self, stage: str, digest: str, manifest: Manifest, part: str) -> Path:
@@ -242,7 +242,7 @@ class RemoteShelf:
                 log.debug("%s vanished while it was being mirrored", path)
         self._fs.pipe_file(f"{base}/{_INDEX}", json.dumps(index, sort_keys=True).encode())
         for blob in there - set(index.values()):
-            self._remove(f"{base}/blobs/{blob}")
+            remove(self._fs, f"{base}/blobs/{blob}")
 
     def load_partial(self, stage: str, digest: str, workspace: Path) -> bool:
         """Fill an absent workspace from the mirror, all of it or nothing; False where there is none that is whole."""
@@ -308,12 +308,6 @@ class RemoteShelf:
         if key not in self._hashes:
             self._hashes[key] = sha256_file(path)
         return self._hashes[key]
-
-    def _remove(self, path: str) -> None:
-        try:
-            self._fs.rm(path, recursive=True)
-        except FileNotFoundError:
-            log.debug("%s was gone already", path)
 
     def _read_json(self, path: str) -> Any | None:
         try:

@@ -226,7 +226,7 @@ class Tracker:
             for name in ("mlflow", "alembic"):  # after the import, which sets their levels
                 logging.getLogger(name).setLevel(logging.WARNING)
             # a failure is raised, too; MLflow would also print pages about it on the terminal, past our log
-            logging.getLogger("mlflow.store.db.utils").addFilter(_no_traceback)
+            logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: not record.exc_info)
             try:
                 client = MlflowClient(self.uri)
                 with NoRetries():
@@ -344,10 +344,6 @@ def pages(search: Callable[..., Any], **arguments: object) -> Iterator[Any]:
         token = page.token
         if not token:
             return
-
-
-def _no_traceback(record: logging.LogRecord) -> bool:
-    return not record.exc_info
 
 
 def _reason(error: Exception) -> str:
