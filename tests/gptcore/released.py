@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from gptcore.machine import process
 from gptcore.models.heads import ClassificationModel
 from gptcore.nlu import REGISTRY
 from gptcore.training import finetune
-from tests.gptcore.tiny_tasks import encoded, pretrained
+from tests.gptcore.tiny_tasks import encoded, finetune_job, pretrained
 
 
 def small_world(folder: Path) -> dict[str, Path]:
@@ -21,21 +20,9 @@ def small_world(folder: Path) -> dict[str, Path]:
     return {"model": folder / "model", **tasks}
 
 
-def job(world: dict[str, Path], task: str, workspace: Path, **settings: object) -> dict[str, object]:
-    return {
-        "task": task,
-        "finetune": {"lr": 1e-2, "batch_size": 16, "precision": "float32", "original": True, **settings},
-        "model": str(world["model"]),
-        "dataset": str(world[task]),
-        "workspace": str(workspace),
-        "threads": 1,
-    }
-
-
-def run(given: dict[str, object]) -> dict[str, float]:
-    finetune.run(given, process.StopRequest())
-    result: dict[str, float] = json.loads((Path(str(given["workspace"])) / "result.json").read_text(encoding="utf-8"))
-    return result
+def job(world: dict[str, Path], task: str, workspace: Path, **settings: object) -> dict[str, Any]:
+    chosen = {"lr": 1e-2, "batch_size": 16, "precision": "float32", "original": True, **settings}
+    return finetune_job(task, world["model"], world[task], workspace, chosen)
 
 
 def task_network(world: dict[str, Path], task: str, **settings: object) -> ClassificationModel:

@@ -155,8 +155,7 @@ def _gradients(theirs: Any, ours: Encoder) -> dict[str, Tensor]:
     }
     named = {}
     for name, its in layout._names(ours.config):
-        parts = (its,) if isinstance(its, str) else its
-        named[name] = torch.cat([gradients.pop(part) for part in parts])
+        named[name] = torch.cat([gradients.pop(part) for part in its])
     assert not {name for name, gradient in gradients.items() if gradient.abs().max() > 0}
     return named
 
@@ -238,20 +237,9 @@ def test_weights_are_drawn_within_two_deviations() -> None:
 
 
 def test_a_generator_shares_its_discriminators_embeddings() -> None:
-    small = EncoderConfig(
-        n_vocab=V,
-        n_ctx=16,
-        n_layer=2,
-        n_head=4,
-        n_embd=256,
-        n_inner=1024,
-        n_embd_words=128,
-        words=False,
-        pooler=False,
-        pair=False,
-        replaced=True,
-        family="electra",
-    )
+    electra = FAMILIES["electra"]
+    sizes = {**electra.settings["model"], **electra.shapes["electra-small"], "n_layer": 2}
+    small = EncoderConfig(n_vocab=V, n_ctx=16, **sizes, family="electra")
     narrow = generator_config(small, 0.25)
     assert (narrow.n_head, narrow.n_embd, narrow.n_inner, narrow.n_layer, narrow.n_embd_words) == (1, 64, 256, 2, 128)
     both = Detection(Encoder(small), 0.25).eval()

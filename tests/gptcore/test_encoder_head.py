@@ -23,14 +23,15 @@ from gptcore.models.build import build_model
 from gptcore.models.classifier import Classifier, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_head import EncoderClassificationModel
+from gptcore.models.files.encoders import BERT
 from gptcore.models.files.read import read_model
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.nlu import REGISTRY
 from gptcore.objectives.losses import task_loss
 from gptcore.training import finetune
-from tests.gptcore.test_finetune import outcome, wait_for
+from tests.gptcore.test_finetune import outcome, stops_that_change_nothing, wait_for
 from tests.gptcore.tiny_encoders import PAD, PieceTokenizer, config, pretrained_encoder
-from tests.gptcore.tiny_tasks import TASKS, StopAt, encoded
+from tests.gptcore.tiny_tasks import TASKS, encoded, finetune_job, finetuned
 
 FAMILIES = ("bert", "albert", "electra")
 QUICK = {"lr": 1e-2, "batch_size": 16, "epochs": 6, "precision": "float32", "lm_coef": 0.0, "warmup": 0.1}
@@ -90,32 +91,15 @@ def theirs(kind: str, model: EncoderClassificationModel, head: str = "classifier
 def named(
     found: torch.nn.Module, model: EncoderClassificationModel, gradients: bool = False, head: str = "classifier"
 ) -> dict[str, Tensor]:
-    """Our weights, or their gradients, by transformers' names."""
+    """Our weights, or their gradients, by transformers' names; of those that it has."""
     mine = {name: p.grad if gradients else p.detach() for name, p in model.named_parameters()}
-    pairs = (
-        {"bert.pooler.dense": "encoder.pooler"} if any("pooler" in name for name, _ in found.named_parameters()) else {}
-    )
-    pairs[head] = "head"
-    embeddings = {"words": "word_embeddings", "positions": "position_embeddings", "segments": "token_type_embeddings"}
-    pairs |= {f"bert.embeddings.{its}": f"encoder.embeddings.{ours}" for ours, its in embeddings.items()}
-    pairs["bert.embeddings.LayerNorm"] = "encoder.embeddings.norm"
-    by_name = {}
-    for layer in range(model.encoder.config.n_layer):
-        block, attention = f"bert.encoder.layer.{layer}", f"encoder.attention.{layer}"
-        pairs |= {
-            f"{block}.attention.output.dense": f"{attention}.projection",
-            f"{block}.attention.output.LayerNorm": f"{attention}.norm",
-            f"{block}.intermediate.dense": f"encoder.feed_forward.{layer}.inner",
-            f"{block}.output.dense": f"encoder.feed_forward.{layer}.projection",
-            f"{block}.output.LayerNorm": f"encoder.feed_forward.{layer}.norm",
-        }
-        for kind in ("weight", "bias"):
-            parts = mine[f"{attention}.qkv.{kind}"].chunk(3)
-            names = (f"{block}.attention.self.{part}.{kind}" for part in ("query", "key", "value"))
-            by_name |= dict(zip(names, parts, strict=True))
-    for its, ours in pairs.items():
-        by_name |= {f"{its}.{kind}": mine[f"{ours}.{kind}"] for kind in ("weight", "bias") if f"{ours}.{kind}" in mine}
-    return by_name
+    by_name = {f"{head}.{part}": mine[f"head.{part}"] for part in ("weight", "bias")}
+    for ours, its in BERT._names(model.encoder.config):
+        if mine[f"encoder.{ours}"] is not None:
+            parts = mine[f"encoder.{ours}"].chunk(len(its))
+            by_name |= {f"bert.{name}": part for name, part in zip(its, parts, strict=True)}
+    there = {name for name, _ in found.named_parameters()}
+    return {name: value for name, value in by_name.items() if name in there}
 
 
 @pytest.mark.parametrize(
@@ -212,21 +196,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def job(world: dict[str, Path], family: str, task: str, workspace: Path, **settings: Any) -> dict[str, Any]:
     scratch = settings.get("pretrained") is False
-    return {
-        "task": task,
-        "finetune": {**QUICK, **settings},
-        "model": None if scratch else str(world[family]),
-        "model_config": dataclasses.asdict(config(family)) if scratch else None,
-        "dataset": str(world[task]),
-        "workspace": str(workspace),
-        "threads": 1,
-    }
-
-
-def done(given: dict[str, Any]) -> dict[str, Any]:
-    finetune.run(given, process.StopRequest())
-    found: dict[str, Any] = json.loads((Path(given["workspace"]) / "result.json").read_text(encoding="utf-8"))
-    return found
+    shape = {"model_config": dataclasses.asdict(config(family))} if scratch else {}
+    model = None if scratch else world[family]
+    return finetune_job(task, model, world[task], workspace, {**QUICK, **settings}, **shape)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +207,7 @@ def done(given: dict[str, Any]) -> dict[str, Any]:
 def test_every_form_is_learned_and_scored_again_the_same(
     world: dict[str, Path], tmp_path: Path, family: str, task: str
 ) -> None:
-    result = done(job(world, family, task, tmp_path, epochs=12))
+    result = finetuned(job(world, family, task, tmp_path, epochs=12))
     assert result["dev/score"] > {"mnli": 0.55, "stsb": 0.6}.get(task, 0.75)
     assert ("test/score" in result) == (task == "storycloze")
     again = evaluate(tmp_path / "model", world[task], "dev", precision="float32", predictions=tmp_path / "p.jsonl")
@@ -266,25 +238,12 @@ def test_from_scratch_only_the_pretrained_weights_differ(world: dict[str, Path])
 
 def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(world: dict[str, Path], tmp_path: Path) -> None:
     settings = {"batch_size": 40, "epochs": 2, "max_eval_rows": 8}
-    done(job(world, "bert", "storycloze", tmp_path / "whole", **settings))
-    expected = outcome(tmp_path / "whole")
-    asked = 0
-    while True:
-        given = job(world, "bert", "storycloze", tmp_path / f"stopped-{asked}", **settings)
-        try:
-            finetune.run(given, StopAt(asked))
-        except process.Interrupted:
-            done(given)
-            assert outcome(tmp_path / f"stopped-{asked}") == expected, asked
-            asked += 1
-        else:
-            break
-    assert asked >= 8
+    assert stops_that_change_nothing(lambda name: job(world, "bert", "storycloze", tmp_path / name, **settings)) >= 8
 
 
 def test_after_sigterm_it_goes_on_as_if_undisturbed(world: dict[str, Path], tmp_path: Path) -> None:
     settings = {"batch_size": 2, "epochs": 4, "lr": 1e-3}
-    done(job(world, "bert", "rte", tmp_path / "whole", **settings))
+    finetuned(job(world, "bert", "rte", tmp_path / "whole", **settings))
     given, workspace = job(world, "bert", "rte", tmp_path / "disturbed", **settings), tmp_path / "disturbed"
     workspace.mkdir()
     (workspace / "job.json").write_text(json.dumps(given), encoding="utf-8")
@@ -294,7 +253,7 @@ def test_after_sigterm_it_goes_on_as_if_undisturbed(world: dict[str, Path], tmp_
     child.send_signal(signal.SIGTERM)
     assert child.wait(timeout=120) == process.EXIT_INTERRUPTED
     assert not (workspace / "result.json").exists()
-    done(given)
+    finetuned(given)
     assert outcome(workspace) == outcome(tmp_path / "whole")
 
 

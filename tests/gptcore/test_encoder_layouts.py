@@ -12,12 +12,12 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from gptcore import Tokenizer, load_model
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
+from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
@@ -26,39 +26,25 @@ from gptcore.nlu.forms import form_of
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tests.gptcore.test_encoder import THEIRS, T, V, called, filled, sequences
+from tests.gptcore.test_encoder import SMALL, THEIRS, T, V, called, filled, sequences
 
 TEXTS = ["The cat sat on the mat, and the dog ran.", "A dog sat; the cats ran to the mats!"] * 3
 PIECES = WordPieceTokenizer.train(TEXTS, 20)
 SENTENCE_PIECES = SentencePieceTokenizer.train(TEXTS, 10)
 SHAPE: dict[str, Any] = {"n_ctx": 16, "n_layer": 3, "n_head": 2, "n_embd": 16, "n_inner": 24}
 BERT = EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE)
-ALBERT = EncoderConfig(
-    n_vocab=SENTENCE_PIECES.n_vocab, **SHAPE, n_embd_words=8, sharing="all", activation="gelu_new", family="albert"
-)
-ELECTRA = EncoderConfig(
-    n_vocab=PIECES.n_vocab,
-    **SHAPE,
-    n_embd_words=8,
-    words=False,
-    pooler=False,
-    pair=False,
-    replaced=True,
-    family="electra",
-)
-DISTILBERT = EncoderConfig(
-    n_vocab=PIECES.n_vocab,
-    **SHAPE,
-    n_segments=0,
-    pooler=False,
-    pair=False,
-    classifier_layer=True,
-    family="distilbert",
+ALBERT, ELECTRA, DISTILBERT = (
+    EncoderConfig(**{"n_vocab": words.n_vocab, **SHAPE, **FAMILIES[name].settings["model"], "family": name, **narrow})
+    for name, words, narrow in (
+        ("albert", SENTENCE_PIECES, {"n_embd_words": 8}),
+        ("electra", PIECES, {"n_embd_words": 8}),
+        ("distilbert", PIECES, {}),
+    )
 )
 MADE: dict[str, tuple[EncoderConfig, Tokenizer, Any]] = {
     "BERT": (BERT, PIECES, transformers.BertForPreTraining),
     "BERT without pairs": (
-        EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, pooler=False, pair=False),
+        dataclasses.replace(BERT, pooler=False, pair=False),
         PIECES,
         transformers.BertForMaskedLM,
     ),
@@ -69,10 +55,6 @@ MADE: dict[str, tuple[EncoderConfig, Tokenizer, Any]] = {
 }
 
 
-def with_ids(n_vocab: int) -> dict[str, Tensor]:
-    return sequences(n_vocab, T)
-
-
 @pytest.mark.parametrize("kind", THEIRS)
 def test_a_folder_of_theirs_there_and_back_has_the_same_bits(kind: str, tmp_path: Path) -> None:
     theirs = filled(THEIRS[kind]())
@@ -81,7 +63,7 @@ def test_a_folder_of_theirs_there_and_back_has_the_same_bits(kind: str, tmp_path
     model.save(tmp_path / "ours")
     again = load_model(str(tmp_path / "ours"))
     assert again.config == model.config
-    given = with_ids(V)
+    given = sequences(V, T)
     assert torch.equal(again(**given), model(**given))
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
 
@@ -96,7 +78,7 @@ def test_an_exported_folder_is_transformers_own(kind: str, tmp_path: Path) -> No
     assert not said["unexpected_keys"]
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture.__name__]
     theirs.eval()
-    given = with_ids(config.n_vocab)
+    given = sequences(config.n_vocab, T)
     found = called(theirs, given)
     expected = found.get("prediction_logits", found.get("logits"))
     real = given["mask"].bool()
@@ -135,7 +117,7 @@ def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, 
     theirs, said = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
     assert not said["missing_keys"]
     assert not said["unexpected_keys"]
-    given = with_ids(config.n_vocab)
+    given = sequences(config.n_vocab, T)
     if form == "choices":
         given = {key: torch.stack([value, value.flip(0)], 1) for key, value in given.items()}  # (B, C, T)
     else:
@@ -179,11 +161,11 @@ def test_transformers_reads_the_words_of_an_exported_bert(tmp_path: Path) -> Non
 
 
 def test_a_folder_without_heads_is_read_and_says_what_it_lacks(tmp_path: Path) -> None:
-    theirs = filled(transformers.BertModel(transformers.BertConfig(vocab_size=V, **_sizes())))
+    theirs = filled(transformers.BertModel(transformers.BertConfig(**{**SMALL, "num_hidden_layers": 2})))
     theirs.save_pretrained(tmp_path)
     model = load_model(str(tmp_path))
     assert isinstance(model, Encoder)
-    given = with_ids(V)
+    given = sequences(V, T)
     found = called(theirs, given)
     states = model.encode(**given)
     real = given["mask"].bool()
@@ -191,16 +173,6 @@ def test_a_folder_without_heads_is_read_and_says_what_it_lacks(tmp_path: Path) -
     torch.testing.assert_close(model.summary(states), found.pooler_output, rtol=1e-5, atol=1e-6)
     with pytest.raises(InputError, match="has no head for masked words; expected a folder that holds one"):
         model(**given)
-
-
-def _sizes() -> dict[str, int]:
-    return {
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 3,
-        "intermediate_size": 40,
-        "max_position_embeddings": 16,
-    }
 
 
 def test_norms_under_their_older_names_are_read(tmp_path: Path) -> None:
@@ -274,23 +246,11 @@ def test_a_folder_that_is_something_else_is_refused(edit: Callable[[Path], None]
         (BERT, SENTENCE_PIECES, "tokenizer: a SentencePiece one, expected a WordPiece one for bert"),
         (BERT, WordTokenizer.train(["a b a b"], 1), "tokenizer: a word one, expected a WordPiece one for bert"),
         (EncoderConfig(n_vocab=9, **SHAPE), PIECES, "n_vocab = .*, the model expects 9"),
+        (dataclasses.replace(BERT, sinusoidal=True), PIECES, "model.sinusoidal = True, expected False"),
+        (dataclasses.replace(BERT, sharing="all"), PIECES, "sharing = 'all', expected 'none' in a bert folder"),
+        (dataclasses.replace(BERT, n_embd_words=4), PIECES, "model.n_embd_words = 4, expected None"),
         (
-            EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, sinusoidal=True),
-            PIECES,
-            "model.sinusoidal = True, expected False",
-        ),
-        (
-            EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, sharing="all"),
-            PIECES,
-            "model.sharing = 'all', expected 'none' in a bert folder",
-        ),
-        (
-            EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE, n_embd_words=4),
-            PIECES,
-            "model.n_embd_words = 4, expected None",
-        ),
-        (
-            EncoderConfig(n_vocab=SENTENCE_PIECES.n_vocab, **SHAPE, sharing="all", family="albert"),
+            dataclasses.replace(ALBERT, n_embd_words=None),
             SENTENCE_PIECES,
             "model.n_embd_words = None, expected a width",
         ),

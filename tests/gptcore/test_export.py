@@ -30,6 +30,7 @@ from tests.realdata import real_data
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
+SIZES = {"vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 2, "n_head": 12}
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
 PLAIN = ["the old king", "the , king . 12 ! ?", "The OLD   queen", "tea & cake ?"]
 """Unaccented words and single marks, set apart by spaces."""
@@ -54,7 +55,7 @@ def randomised(model: Model) -> Model:
 
 
 def hugging_face() -> transformers.OpenAIGPTLMHeadModel:
-    config = transformers.OpenAIGPTConfig(vocab_size=50, n_positions=16, n_embd=24, n_layer=2, n_head=12)
+    config = transformers.OpenAIGPTConfig(**SIZES)
     return randomised(transformers.OpenAIGPTLMHeadModel(config))
 
 
@@ -85,42 +86,36 @@ def write_release(folder: Path, theirs: transformers.OpenAIGPTLMHeadModel) -> No
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_transformers_saves_loads_and_computes_the_same(tmp_path: Path) -> None:
-    theirs = hugging_face()
+def gpt2(**changes: Any) -> transformers.GPT2LMHeadModel:
+    return randomised(transformers.GPT2LMHeadModel(transformers.GPT2Config(**SIZES, **changes)))
+
+
+THEIRS = {"GPT-1": hugging_face, "GPT-2": gpt2, "GPT-2 of another inner width": lambda: gpt2(n_inner=40)}
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_what_transformers_saves_loads_and_computes_the_same(tmp_path: Path, kind: str) -> None:
+    theirs = THEIRS[kind]()
     theirs.save_pretrained(tmp_path)
     ours = GPT.load(tmp_path)
     assert not ours.training
-    with torch.no_grad():
-        torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
-
-
-def gpt2(**changes: Any) -> transformers.GPT2LMHeadModel:
-    return randomised(transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2_SIZES, **changes)))
-
-
-GPT2_SIZES = {"vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 2, "n_head": 12}
-
-
-@pytest.mark.parametrize("n_inner", [None, 40])
-def test_a_gpt2_folder_loads_and_computes_the_same(tmp_path: Path, n_inner: int | None) -> None:
-    theirs = gpt2(n_inner=n_inner)
-    theirs.save_pretrained(tmp_path)
-    ours = GPT.load(tmp_path)
-    assert ours.config.norm_first
+    assert ours.config.norm_first == (kind != "GPT-1")
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("prefix", ["transformer.", ""])
-def test_a_gpt2_folder_with_the_older_pytorch_model_bin_loads(tmp_path: Path, prefix: str) -> None:
-    theirs = gpt2()
+@pytest.mark.parametrize("kind", ["GPT-1", "GPT-2"])
+def test_the_older_pytorch_model_bin_loads(tmp_path: Path, kind: str, prefix: str) -> None:
+    theirs = THEIRS[kind]()
     theirs.save_pretrained(tmp_path)
     expected = GPT.load(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     stored = {f"{prefix}{name}": value for name, value in theirs.transformer.state_dict().items()}
-    stored[f"{prefix}h.0.attn.bias"] = torch.ones(1, 1, 16, 16).tril()
+    # the mask that old folders hold as well
+    stored[f"{prefix}h.0.attn.bias"] = torch.ones(*[1, 1][: 2 * (kind == "GPT-2")], 16, 16).tril()
     torch.save(stored, tmp_path / "pytorch_model.bin")
-    assert same_weights(GPT.load(tmp_path), expected)
+    assert same_weights(GPT.load(f"file://{tmp_path}"), expected)
 
 
 @pytest.mark.parametrize(
@@ -215,18 +210,6 @@ def test_an_exported_model_of_papers_reads_their_format_as_it_was_trained(
     assert paper_tokenizer.encode(f"{document(paper)}\n{document(paper)}\n") == [*ids, *ids], "as the files have them"
 
 
-@pytest.mark.parametrize("prefix", ["transformer.", ""])
-def test_the_older_pytorch_model_bin_loads(tmp_path: Path, prefix: str) -> None:
-    theirs = hugging_face()
-    theirs.save_pretrained(tmp_path)
-    expected = GPT.load(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    stored = {f"{prefix}{name}": value for name, value in theirs.transformer.state_dict().items()}
-    stored[f"{prefix}h.0.attn.bias"] = torch.ones(16, 16).tril()  # the mask that old folders hold as well
-    torch.save(stored, tmp_path / "pytorch_model.bin")
-    assert same_weights(GPT.load(f"file://{tmp_path}"), expected)
-
-
 class Trap:
     """Would run code when unpickled."""
 
@@ -315,27 +298,20 @@ def test_transformers_loads_all_of_an_export_and_computes_the_same(
     assert torch.equal(continued[0, 4], model(ids[:1, :4])[0, -1].argmax())
 
 
-def test_hugging_face_to_ours_and_back_bit_for_bit(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    config = transformers.OpenAIGPTConfig(
-        vocab_size=tokenizer.n_vocab, n_positions=16, n_embd=24, n_layer=2, n_head=4, attn_pdrop=0.3
-    )
-    theirs = randomised(transformers.OpenAIGPTLMHeadModel(config))
+@pytest.mark.parametrize("kind", ["OpenAIGPT", "GPT2"])
+def test_hugging_face_to_ours_and_back_bit_for_bit(
+    tmp_path: Path, kind: str, tokenizer: Tokenizer, byte_tokenizer: Tokenizer
+) -> None:
+    words = tokenizer if kind == "OpenAIGPT" else byte_tokenizer
+    sizes = {**SIZES, "vocab_size": words.n_vocab, "n_head": 4, "attn_pdrop": 0.3}
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    network = getattr(transformers, f"{kind}LMHeadModel")
+    theirs = randomised(network(config))
     theirs.save_pretrained(tmp_path / "theirs")
-    export_hugging_face(GPT.load(tmp_path / "theirs"), tokenizer, tmp_path / "back")
-    back = transformers.OpenAIGPTLMHeadModel.from_pretrained(tmp_path / "back")
+    export_hugging_face(GPT.load(tmp_path / "theirs"), words, tmp_path / "back")
+    back = network.from_pretrained(tmp_path / "back")
     assert same_weights(back, theirs)
-    for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "attn_pdrop", "embd_pdrop", "afn"):
-        assert getattr(back.config, name) == getattr(config, name), name
-
-
-def test_a_gpt2_of_hugging_face_to_ours_and_back_bit_for_bit(tmp_path: Path, byte_tokenizer: Tokenizer) -> None:
-    config = transformers.GPT2Config(**{**GPT2_SIZES, "vocab_size": byte_tokenizer.n_vocab, "attn_pdrop": 0.3})
-    theirs = randomised(transformers.GPT2LMHeadModel(config))
-    theirs.save_pretrained(tmp_path / "theirs")
-    export_hugging_face(GPT.load(tmp_path / "theirs"), byte_tokenizer, tmp_path / "back")
-    back = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "back")
-    assert same_weights(back, theirs)
-    for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "attn_pdrop", "embd_pdrop"):
+    for name in (*sizes, "embd_pdrop", *(["afn"] if kind == "OpenAIGPT" else [])):
         assert getattr(back.config, name) == getattr(config, name), name
 
 

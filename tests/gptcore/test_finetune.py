@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import signal
 import subprocess
@@ -28,7 +29,8 @@ from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune
 from tests.expected import expected
 from tests.gptcore.reading import task_rows
-from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, pretrained
+from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, finetune_job, pretrained
+from tests.gptcore.tiny_tasks import finetuned as run
 
 TIMINGS = {"tokens_per_second", "wall_seconds", "peak_memory_bytes"}
 QUICK = {"lr": 1e-2, "batch_size": 16, "epochs": 3, "precision": "float32"}
@@ -44,20 +46,9 @@ def world(tmp_path_factory):
 
 def job(world, task, workspace, **settings):
     scratch = settings.get("pretrained") is False
-    return {
-        "task": task,
-        "finetune": {**QUICK, **settings},
-        "model": None if scratch else str(world["model"]),
-        "model_config": dataclasses.asdict(MODEL) if scratch else None,
-        "dataset": str(world[task]),
-        "workspace": str(workspace),
-        "threads": 1,
-    }
-
-
-def run(given, stop=None):
-    finetune.run(given, stop or process.StopRequest())
-    return json.loads((Path(given["workspace"]) / "result.json").read_text(encoding="utf-8"))
+    shape = {"model_config": dataclasses.asdict(MODEL)} if scratch else {}
+    model = None if scratch else world["model"]
+    return finetune_job(task, model, world[task], workspace, {**QUICK, **settings}, **shape)
 
 
 def outcome(workspace):
@@ -310,22 +301,28 @@ def test_a_finished_job_is_left_as_it_is(world, tmp_path):
 # Interruptions --------------------------------------------------------------------------------------------------------
 
 
-def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(world, tmp_path):
-    settings = {"batch_size": 24, "epochs": 2, "max_eval_rows": 8}
-    run(job(world, "storycloze", tmp_path / "whole", **settings))
-    expected = outcome(tmp_path / "whole")
-    asked = 0
-    while True:  # at updates, in both dev evaluations and in the test evaluation
-        given = job(world, "storycloze", tmp_path / f"stopped-{asked}", **settings)
+def stops_that_change_nothing(job_at):
+    """At how many questions, from the first to the last, a job may be stopped and resumed: its outcome is the same.
+
+    :param job_at: the job in a workspace of some name.
+    """
+    whole = job_at("whole")
+    run(whole)
+    for asked in itertools.count():
+        given = job_at(f"stopped-{asked}")
         try:
             run(given, StopAt(asked))
         except process.Interrupted:
             run(given)
-            assert outcome(tmp_path / f"stopped-{asked}") == expected, asked
-            asked += 1
+            assert outcome(Path(given["workspace"])) == outcome(Path(whole["workspace"])), asked
         else:
-            break
-    assert asked >= 12
+            return asked
+
+
+def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(world, tmp_path):
+    """At updates, in both dev evaluations and in the test evaluation."""
+    settings = {"batch_size": 24, "epochs": 2, "max_eval_rows": 8}
+    assert stops_that_change_nothing(lambda name: job(world, "storycloze", tmp_path / name, **settings)) >= 12
 
 
 def test_checkpoints_by_time_change_nothing(world, tmp_path, monkeypatch):

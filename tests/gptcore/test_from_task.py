@@ -21,7 +21,7 @@ from tests.gptcore.test_encoder_head import QUICK as ENCODER
 from tests.gptcore.test_finetune import QUICK as DECODER
 from tests.gptcore.test_finetune import outcome
 from tests.gptcore.tiny_encoders import PieceTokenizer, pretrained_encoder
-from tests.gptcore.tiny_tasks import StopAt, encoded, pretrained
+from tests.gptcore.tiny_tasks import StopAt, encoded, finetune_job, pretrained
 
 FAMILIES = ("gpt", "bert", "albert", "electra")
 
@@ -47,9 +47,9 @@ def job(
     world: dict[str, Any], task: str, workspace: Path, start: Path | None = None, **settings: Any
 ) -> dict[str, Any]:
     chosen = {**world["settings"], **settings, **({"from_task": "mnli"} if start else {})}
-    paths = {"model": str(world["model"]), "dataset": str(world[task]), "workspace": str(workspace)}
-    more = {"start": str(start)} if start else {}
-    return {"task": task, "finetune": chosen, "model_config": None, "threads": 1, **paths, **more}
+    return finetune_job(
+        task, world["model"], world[task], workspace, chosen, **({"start": str(start)} if start else {})
+    )
 
 
 def test_the_whole_network_is_taken_over_and_the_linear_layer_is_new(world: dict[str, Any]) -> None:

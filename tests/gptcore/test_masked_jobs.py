@@ -15,7 +15,7 @@ import torch
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
-from gptcore.config import NetworkConfig, PretrainConfig, network_config
+from gptcore.config import NetworkConfig, network_config
 from gptcore.data.masking import PieceTable
 from gptcore.data.shards import write_shards
 from gptcore.families import FAMILIES
@@ -23,22 +23,23 @@ from gptcore.knowledge.entities import Entities, Gazetteer, link_shards
 from gptcore.machine import process
 from gptcore.models.build import build_model, load_model
 from gptcore.training import pretrain
-from tests.gptcore.jobs import Job, StopAfter, assert_same_run, curve, run_world, start, timeless, wait_for_checkpoint
+from tests.gptcore import jobs
+from tests.gptcore.jobs import (
+    N_VOCAB,
+    Job,
+    StopAfter,
+    assert_same_run,
+    curve,
+    run_world,
+    start,
+    timeless,
+    wait_for_checkpoint,
+)
 from tests.gptcore.sentence_shards import FIRST, SEP, table
 from tests.gptcore.toy_encoder import TOYS, know_toys
 
-N_VOCAB, N_CTX = 40, 24
-SETTINGS = PretrainConfig(
-    batch_size=6,
-    micro_batch_size=2,
-    steps=60,
-    lr=1e-2,
-    warmup_steps=5,
-    eval_every=25,
-    eval_tokens=400,
-    checkpoint_every=10,
-    precision="float32",
-)
+N_CTX = 24
+SETTINGS = dataclasses.replace(jobs.SETTINGS, steps=60, lr=1e-2, warmup_steps=5, eval_tokens=400)
 STUDENTS = ("distilbert", "tinybert")
 FAMILY_NAMES = [*sorted(TOYS), "bert", "albert", "electra", "ernie", *STUDENTS]
 OWN = {

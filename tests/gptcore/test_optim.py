@@ -35,7 +35,7 @@ from gptcore.training.schedules import pretraining_schedule, warmup_cosine, warm
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
 from tests.gptcore.tiny_encoders import PieceTokenizer, config, pretrained_encoder
-from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded
+from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, finetune_job
 
 SETTINGS = PretrainConfig(lr=0.01, weight_decay=0.1)
 
@@ -51,40 +51,28 @@ def gradients(model: nn.Module, step: int) -> None:
         parameter.grad = torch.randn(parameter.shape, generator=draws)
 
 
-def test_adam_follows_its_formulas_and_decays_matrices_only() -> None:
+@pytest.mark.parametrize("original", [False, True])
+def test_adam_follows_its_formulas_and_decays_matrices_only(original: bool) -> None:
+    """The released one puts epsilon on the uncorrected root, and the bias correction on the decay."""
     model = network()
-    optimizer = adam(model, SETTINGS)
+    epsilon = 1e-3 if original else 1e-8
+    optimizer = adam(model, dataclasses.replace(SETTINGS, original=original, epsilon=epsilon))
     weights = [p.detach().double().numpy().copy() for p in model.parameters()]
     first, second = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
     for step in range(1, 6):
         gradients(model, step)
         lr = 0.01 / step
+        rate = lr * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
         for w, m, v, parameter in zip(weights, first, second, model.parameters(), strict=True):
             g = parameter.grad.double().numpy()  # type: ignore[union-attr]  # `gradients` has set it
             m[:] = 0.9 * m + 0.1 * g
             v[:] = 0.999 * v + 0.001 * g * g
-            w -= lr * 0.1 * w * (w.ndim > 1)
-            w -= lr * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+            if original:
+                w -= rate * (m / (np.sqrt(v) + epsilon) + 0.1 * w * (w.ndim > 1))
+            else:
+                w -= lr * 0.1 * w * (w.ndim > 1)
+                w -= lr * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + epsilon)
         set_lr(optimizer, lr, step - 1)
-        optimizer.step()
-    for w, parameter in zip(weights, model.parameters(), strict=True):
-        np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-5, atol=1e-6)
-
-
-def test_the_released_adam_puts_epsilon_on_the_uncorrected_root_and_the_correction_on_the_decay() -> None:
-    model = network()
-    optimizer = adam(model, dataclasses.replace(SETTINGS, original=True, epsilon=1e-3))
-    weights = [p.detach().double().numpy().copy() for p in model.parameters()]
-    first, second = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
-    for step in range(1, 6):
-        gradients(model, step)
-        rate = 0.01 / step * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-        for w, m, v, parameter in zip(weights, first, second, model.parameters(), strict=True):
-            g = parameter.grad.double().numpy()  # type: ignore[union-attr]  # `gradients` has set it
-            m[:] = 0.9 * m + 0.1 * g
-            v[:] = 0.999 * v + 0.001 * g * g
-            w -= rate * (m / (np.sqrt(v) + 1e-3) + 0.1 * w * (w.ndim > 1))
-        set_lr(optimizer, 0.01 / step, step - 1)
         optimizer.step()
     for w, parameter in zip(weights, model.parameters(), strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-5, atol=1e-6)
@@ -278,9 +266,7 @@ def test_groups_of_one_rate_give_the_bits_of_one_group(original: bool) -> None:
         depths = [[*model.head.parameters()], *reversed(model.network.parameters_by_depth())]
         optimizer = adam(model, settings, [Rated(1.0, each) for each in depths] if split else None)
         for step in range(4):
-            draws = torch.Generator().manual_seed(step)
-            for parameter in model.parameters():
-                parameter.grad = torch.randn(parameter.shape, generator=draws)
+            gradients(model, step)
             set_lr(optimizer, 0.01 / (step + 1), step)
             optimizer.step()
         models.append(model)
@@ -293,8 +279,7 @@ def test_stopped_and_resumed_it_ends_in_the_same_bits(tmp_path: Path) -> None:
 
     def job(name: str, **settings: Any) -> dict[str, Any]:
         chosen = {**QUICK, "batch_size": 40, "epochs": 2, "layer_decay": 0.5, **settings}
-        paths = {"model": str(model), "dataset": str(dataset), "workspace": str(tmp_path / name)}
-        return {"task": "rte", "finetune": chosen, "model_config": None, "threads": 1, **paths}
+        return finetune_job("rte", model, dataset, tmp_path / name, chosen)
 
     finetune.run(job("whole"), process.StopRequest())
     expected = outcome(tmp_path / "whole")

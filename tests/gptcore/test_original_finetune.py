@@ -39,8 +39,9 @@ from gptcore.training.schedules import warmup_linear
 from tasks.report.score import Score
 from tasks.report.suites import Suite, row_of
 from tests.gptcore.reading import sequences_of, task_rows
-from tests.gptcore.released import job, randomised, run, small_world, task_network
+from tests.gptcore.released import job, randomised, small_world, task_network
 from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, pretrained
+from tests.gptcore.tiny_tasks import finetuned as run
 from tests.realdata import real_data
 
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=2, n_embd=16, n_inner=64)

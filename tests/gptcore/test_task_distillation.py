@@ -37,7 +37,7 @@ from gptcore.training.schedules import taught_schedule
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
 from tests.gptcore.tiny_encoders import N_VOCAB, PIECES, PieceTokenizer, config, pretrained_encoder
-from tests.gptcore.tiny_tasks import DIGEST, StopAt, encoded
+from tests.gptcore.tiny_tasks import DIGEST, StopAt, encoded, finetune_job
 
 TASKS = ("rte", "storycloze", "stsb")  # a class, choices, a graded label
 LAYERS = {**FAMILIES["tinybert"].settings["distil"]}
@@ -62,10 +62,9 @@ def job(
     world: dict[str, Path], task: str, workspace: Path, teacher: Path | None, model: str = "student", **settings: Any
 ) -> dict[str, Any]:
     taught = {"taught": True, "layer_epochs": 2} if teacher else {}
-    paths = {"model": str(world[model]), "dataset": str(world[task]), "workspace": str(workspace)}
     more = {"teacher": str(teacher), "distil": LAYERS} if teacher else {}
     chosen = {**QUICK, "epochs": 1, "clf_pdrop": 0.0, **taught, **settings}
-    return {"task": task, "finetune": chosen, "model_config": None, "threads": 1, **paths, **more}
+    return finetune_job(task, world[model], world[task], workspace, chosen, **more)
 
 
 @pytest.mark.parametrize("task", TASKS)

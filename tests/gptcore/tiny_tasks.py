@@ -18,6 +18,7 @@ from gptcore.machine.process import StopRequest
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.registry import task_spec
+from gptcore.training import finetune
 
 _TEXT = "red blue green cat dog bird house tree river sun moon king queen sings runs sleeps good bad"
 WORDS = _TEXT.split()
@@ -66,6 +67,20 @@ def pretrained(folder: Path) -> Path:
     GPT(MODEL).save(folder)
     (folder / "meta.json").write_text(json.dumps({"tokenizer_digest": DIGEST}), encoding="utf-8")
     return folder
+
+
+def finetune_job(
+    task: str, model: Path | None, dataset: Path, workspace: Path | str, settings: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The file of a fine-tuning job; ``more``: what else it says."""
+    paths = {"model": model and str(model), "dataset": str(dataset), "workspace": str(workspace)}
+    return {"task": task, "finetune": settings, "model_config": None, "threads": 1, **paths, **more}
+
+
+def finetuned(job: dict[str, Any], stop: StopRequest | None = None) -> dict[str, Any]:
+    """Do a fine-tuning job; its result."""
+    finetune.run(job, stop or StopRequest())
+    return dict(json.loads((Path(job["workspace"]) / "result.json").read_text(encoding="utf-8")))
 
 
 def _text(rng: random.Random, low: int = 2, high: int = 7) -> str:
