@@ -1,19 +1,152 @@
-"""What is wrong with a command is said before anything heavy is imported, and whoever only looks starts no server."""
+"""Options are said once, in forms' fields; what is wrong with a command is said before anything heavy is imported."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from flows.cli.main import parser
+from flows.cli.options import Command, CommandParser, add_options, read_commands
+from flows.forms import generation, knowledge, parameters
+from flows.forms.fields import given_fields, options_of
+from flows.forms.readers import toml_file
+from gptcore.families import offered
 from tasks.report.leaderboard import Cell, Row
 from tasks.report.suites import kept_leaderboard
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
+
+FORMS = {
+    name: form
+    for module in (parameters, generation, knowledge)
+    for name, form in vars(module).items()
+    if name.endswith("Parameters") and isinstance(form, type) and issubclass(form, BaseModel)
+}
+COMMANDS = read_commands()
+FILLED_BY = {form: command for command in COMMANDS for form in command.forms}
+ONLY_IN_THE_BROWSER = {
+    ("GenerateParameters", name)
+    for name in ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "out")
+}
+NOTHING_SAID = {"shard", "pretrained", "overrides", "task", "sweep", "titles"}
+"""Fields whose default no help text says: flags, what must be given, and settings, of which none is the default."""
+DEFAULTS = {
+    "demo": "demo",
+    "paper": "paper",
+    "gpt": "gpt",
+    "latest": "latest",
+    "runs/demo": "runs/demo",
+    "0,1,4,8": [0, 1, 4, 8],
+}
+
+
+def options(command: Command) -> dict[str, argparse.Action]:
+    """The options of a command by their names, and its arguments by what stands for them."""
+    made = CommandParser(command=command)
+    add_options(made, command)
+    return {(action.option_strings or [action.metavar or action.dest])[-1]: action for action in made._actions}
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    return parser().parse_args(arguments)
+
+
+def test_every_form_is_filled_by_a_command() -> None:
+    assert set(FILLED_BY) == set(FORMS)
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.flow], ids=lambda command: command.name)
+def test_the_flow_of_a_command_takes_its_form(command: Command) -> None:
+    module, _, name = command.flow.rpartition(".")
+    flow = getattr(import_module(module), name)
+    assert next(iter(get_type_hints(flow.fn).values())) is FORMS[command.forms[0]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_field_has_one_option_or_is_for_the_browser_alone(form: str) -> None:
+    there = options(FILLED_BY[form])
+    made = {option.field: option.flag for option in options_of(FORMS[form])}
+    without = {(form, name) for name in FORMS[form].model_fields if name not in made}
+    assert without == {pair for pair in ONLY_IN_THE_BROWSER if pair[0] == form}
+    assert len(set(made.values())) == len(made), "no two fields share an option"
+    assert set(made.values()) <= set(there)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_default_that_help_says_is_the_forms(form: str) -> None:
+    there = options(FILLED_BY[form])
+    for option in options_of(FORMS[form]):
+        field = FORMS[form].model_fields[option.field]
+        text = there[option.flag].help or ""
+        if option.field in NOTHING_SAID and option.said_default == "":
+            assert field.is_required() or field.default in (True, False, {}), option.field
+        elif field.default in ("", [], 0, -1):
+            mark = field.default if isinstance(field.default, int) else "Empty"
+            words = (field.description or "").rpartition(f"{mark}: ")[2].removesuffix(".")
+            assert words, (form, option.field)
+            assert text.endswith(f" ({words})"), "the browser's words for it"
+        else:
+            said = re.search(r" \(([^()]*)\)$", text)
+            assert said, (form, option.field)
+            assert DEFAULTS.get(said[1], said[1]) == field.default or float(said[1]) == field.default
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_command_that_is_told_nothing_fills_the_forms_defaults(form: str) -> None:
+    needed = {"finetune": ["rte"], "analysis": ["tables"], "sweep": ["plan.toml"]}
+    command = FILLED_BY[form].name
+    found = given_fields(FORMS[form], parsed(command, *needed.get(command, [])), besides=["sweep"])
+    fields = FORMS[form].model_fields
+    assert {name: value for name, value in found.items() if value != fields[name].default} == (
+        {"task": "rte"} if command == "finetune" else {}
+    )
+
+
+@pytest.mark.parametrize(("form", "arguments", "filled"), expected(__file__, "test_options_fill_their_fields"))
+def test_options_fill_their_fields(form: str, arguments: list[str], filled: dict[str, object]) -> None:
+    fields = FORMS[form].model_fields
+    found = given_fields(FORMS[form], parsed(*arguments), besides=["sweep"])
+    assert {name: value for name, value in found.items() if value != fields[name].default} == filled
+
+
+def test_a_settings_file_fills_the_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[finetune]\nlr = 1e-4\n", encoding="utf-8")
+    for command, form in (("pipeline", "PipelineParameters"), ("abstracts", "AbstractsParameters")):
+        assert given_fields(FORMS[form], parsed(command, "--config", str(file)))["overrides"] == toml_file(
+            str(file), ""
+        )
+    assert parsed("abstracts").preset is None, "which generate reads as the paper's"
+
+
+def test_family_offers_every_family_and_the_form_takes_no_other() -> None:
+    assert ", ".join(offered()) in str(options(FILLED_BY["PretrainParameters"])["--family"].help)
+    with pytest.raises(ValidationError):
+        FORMS["PretrainParameters"].model_validate({"family": "none"})
+
+
+def test_the_program_imports_no_form_before_a_command_is_chosen() -> None:
+    code = (
+        "import sys; from flows.cli.main import parser; p = parser(); p.format_help(); print('fsspec' in sys.modules); "
+        "p.parse_args(['leaderboard']); print('pydantic' in sys.modules, 'flows.forms.parameters' in sys.modules); "
+        "p.parse_args(['pretrain']); print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "False", "True"]
+
+
+# --- whoever only looks starts no server
+
 
 HEAVY = ("prefect", "torch", "mlflow", "pandas", "sklearn", "matplotlib", "spacy", "transformers")
 

@@ -1,4 +1,4 @@
-"""Models of a store, found and used without a server; which models a submission takes."""
+"""Models of a store, found and used without a server or through MLflow; which models a submission takes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import mlflow
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -14,15 +17,19 @@ from flows import inference
 from flows.cli import models
 from flows.cli.main import main
 from flows.forms.checks import any_model
+from flows.inference import predict
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import COLUMNS
+from gptcore.nlu.registry import task_spec
+from tasks.report.entries import task_interface
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model
 from tasks.store.store import Store
+from tasks.tracking.pyfunc import write_mlmodel
 from tests.flows.world import with_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer
 
@@ -265,3 +272,28 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_looked_up(sh
     ):
         assert main(["export", "--model", "latest", "--store", shelf.store.url, "--out", out]) == 2
         assert message in capsys.readouterr().err
+
+
+# --- what MLflow loads: tables by the data's names of columns or by the fields' own, and lists of answers
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        ("rte", [{"sentence1": "the cat sat", "sentence2": "it sat"}, {"premise": "a bird", "hypothesis": "it sat"}]),
+        ("mrpc", [{"text1": "the cat sat", "text2": "it sat"}]),
+        ("sst2", [{"sentence": "the cat sat"}, {"text": "the cat sat"}]),
+        ("race", [{"document": "a cat sat .", "question": "who sat ?", "answers": ["a cat", "a mat", "row", "no"]}]),
+    ],
+)
+def test_columns_may_have_any_name_that_predict_takes(shelf: Shelf, tmp_path: Path, task: str, rows: list) -> None:
+    write_mlmodel(tmp_path / "model", shelf.finetune(task, shelf.checkpoint), task_interface(task_spec(task)))
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    for row in rows:
+        (expected,) = predict(shelf.store, task, "latest", [json.dumps(row).encode()])
+        found = loaded.predict(pd.DataFrame([row])).iloc[0]
+        assert found["label"] == expected["label"]
+        for label, share in expected["probabilities"].items():
+            np.testing.assert_allclose(found[f"probability {label}"], share, atol=1e-6)
+    with pytest.raises(Exception, match=r"the table: found none of the model's columns, expected "):
+        loaded.predict(pd.DataFrame([{"other": "a"}]))

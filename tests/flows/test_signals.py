@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -11,13 +12,21 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
-from prefect import flow
+from prefect import flow, task
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.sorting import TaskRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Running
 
-from flows.servers import signals
-from flows.servers.temporary_server import _Server, ensure_server
+from flows.servers import signals, temporary_server
+from flows.servers.temporary_server import _Server, asking_again, begin_server, ensure_server
+from tasks.store.state import state_folder
+from tasks.tracking import owners
 
 
 @pytest.fixture(autouse=True)
@@ -92,11 +101,16 @@ def test_a_server_that_is_set_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "PREFECT_API_URL" not in os.environ
 
 
-def test_a_server_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\necho the disk is full >&2\nexit 7\n", encoding="utf-8")
+def in_place_of_python(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a shell's script run wherever Python would be started."""
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_a_server_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_place_of_python("echo the disk is full >&2\nexit 7", tmp_path, monkeypatch)
     with (
         temporary_settings(restore_defaults={PREFECT_API_URL}),
         pytest.raises(RuntimeError, match=r"(?s)exit code 7.*temporary-server.log:\nthe disk is full"),
@@ -108,10 +122,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pyte
 def test_a_killed_server_is_started_again_on_its_socket_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+    in_place_of_python("exec sleep 60", tmp_path, monkeypatch)
     with socket.socket() as listener:
         server = _Server(listener, tmp_path / "log")
         keeper = threading.Thread(target=server.keep, daemon=True)
@@ -135,3 +146,212 @@ def test_a_killed_server_is_started_again_on_its_socket_but_not_for_ever(
         server.stop()
         keeper.join(20)
         assert server.process.returncode == -signal.SIGTERM
+
+
+# --- the server of a command's own: begun once and not waited for, gone where another one is set, patient with SQLite
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes that are started instead of servers, of which none answers."""
+    in_place_of_python("exec sleep 60", tmp_path, monkeypatch)
+    monkeypatch.setattr(temporary_server, "_beginning", None)
+    monkeypatch.setattr(temporary_server.atexit, "register", lambda _: None)
+    found: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def remembered(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        found.append(popen(*arguments, **named))
+        return found[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", remembered)
+    yield found
+    for process in found:
+        process.kill()
+        process.wait()
+
+
+def test_a_server_begins_once_and_nobody_waits(started: list[subprocess.Popen[bytes]]) -> None:
+    begin_server()
+    begin_server()
+    assert [process.poll() for process in started] == [None]
+
+
+def test_none_begins_where_one_is_set(started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    begin_server()
+    assert not started
+
+
+def test_one_that_has_begun_is_the_one_that_is_waited_for(
+    started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_server()
+    waited = []
+
+    def wait(server: Any) -> None:
+        waited.append(server.process)
+        raise TimeoutError
+
+    monkeypatch.setattr(temporary_server._Server, "wait", wait)
+    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(TimeoutError):
+        ensure_server()
+    assert waited == started
+    assert "PREFECT_API_URL" not in os.environ
+
+
+def test_one_that_has_begun_ends_where_prefects_settings_name_another(
+    started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary_server, "on_server", lambda _: None)
+    begin_server()
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        ensure_server()
+    assert [process.poll() is None for process in started] == [False]
+    begin_server()
+    assert [process.poll() is None for process in started] == [False, True], "one that has ended is nobody's server"
+
+
+def test_its_process_ends_by_itself_where_a_profile_names_another(tmp_path: Path) -> None:
+    profile = '[profiles.theirs]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n'
+    (tmp_path / "profiles.toml").write_text(f'active = "theirs"\n\n{profile}', encoding="utf-8")
+    with socket.socket() as listener:
+        number = listener.fileno()
+        subprocess.run(
+            [sys.executable, "-m", "flows.servers.temporary_server", str(number)],
+            pass_fds=[number],
+            env={**os.environ, "PREFECT_HOME": str(tmp_path)},
+            check=True,
+            timeout=60,
+        )
+
+
+class _Application:
+    """An ASGI application that answers with these statuses in turn; an unavailable one raises as well."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope["path"] = "/changed by a router"
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message.get("more_body", False)
+        self.bodies.append(body)
+        status = self.statuses.pop(0)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": str(status).encode()})
+        if status == 503:
+            raise RuntimeError("database is locked")
+
+
+def answered(application: _Application) -> tuple[list[Any], str]:
+    """What is sent to a client that posts ``12`` in two parts, and what is raised after it."""
+    parts = [{"type": "http.request", "body": b"1", "more_body": True}, {"type": "http.request", "body": b"2"}]
+    sent: list[Any] = []
+    scope = {"type": "http", "path": "/"}
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    try:
+        asyncio.run(asking_again(application)(scope, receive, send))
+    except RuntimeError as error:
+        return sent, str(error)
+    assert scope["path"] == "/"
+    return sent, ""
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 3])
+def test_what_sqlite_refuses_is_asked_again_with_the_same_body(refusals: int) -> None:
+    application = _Application(*[503] * refusals, 201)
+    sent, raised = answered(application)
+    assert [message.get("status") for message in sent] == [201, None]
+    assert sent[1]["body"] == b"201"
+    assert application.bodies == [b"12"] * (refusals + 1)
+    assert not raised
+
+
+def test_another_error_is_the_clients_at_once() -> None:
+    application = _Application(500, 201)
+    sent, _ = answered(application)
+    assert sent[0]["status"] == 500
+    assert application.statuses == [201]
+
+
+def test_what_stays_refused_is_told_in_the_end() -> None:
+    sent, raised = answered(_Application(*[503] * 6))
+    assert [message.get("status") for message in sent] == [503, None]
+    assert raised == "database is locked"
+
+
+# --- a command leaves flow runs Running; the next one on the same server ends them, and no living command's
+
+
+SERVER = "test"
+
+
+@task
+def part() -> None:
+    """One task run."""
+
+
+@flow
+def whole() -> None:
+    part()
+
+
+@pytest.fixture(autouse=True)
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process' own server is forgotten after each test."""
+    monkeypatch.setattr(signals, "_server", None)
+
+
+def states_of(flow_run: UUID) -> list[str]:
+    """The state of a flow run, then those of its task runs."""
+    its = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
+    with get_client(sync_client=True) as client:
+        tasks = client.read_task_runs(flow_run_filter=its, sort=TaskRunSort.ID_DESC, limit=9)
+        return [str(run.state_name) for run in [client.read_flow_run(flow_run), *tasks]]
+
+
+@pytest.fixture
+def running(prefect_server: None) -> UUID:
+    """A flow run that its process did not live to end, in its one task."""
+    with get_client(sync_client=True) as client:
+        created = client.create_flow_run(whole, state=Running())
+        client.create_task_run(part, created.id, "0", state=Running())
+        return created.id
+
+
+def dead_command(flow_run: UUID, end: str) -> None:
+    """A process that notes a run as its own and ends."""
+    program = f"import os, sys; from tasks.tracking.owners import note; note(*sys.argv[1:]); {end}"
+    environment = os.environ | {"GPTMILL_HOME": str(state_folder())}
+    subprocess.run([sys.executable, "-c", program, SERVER, str(flow_run)], env=environment, check=False)
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(1)"], ids=["killed", "its report was lost"])
+def test_an_ended_commands_run_is_ended_by_the_next(running: UUID, end: str) -> None:
+    dead_command(running, end)
+    assert states_of(running) == ["Running", "Running"]
+    signals.on_server(SERVER)
+    assert states_of(running) == ["Crashed", "Crashed"]
+
+
+def test_a_living_commands_run_is_left_alone(running: UUID) -> None:
+    owners.note(SERVER, str(running))
+    signals.on_server(SERVER)
+    assert states_of(running) == ["Running", "Running"]
+
+
+def test_a_run_that_the_server_does_not_know_is_no_fault(prefect_server: None) -> None:
+    dead_command(UUID(int=1), "sys.exit(1)")
+    signals.on_server(SERVER)
+    with owners.dead_owners(SERVER) as dead:
+        assert not dead
