@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import asdict
 from importlib.metadata import EntryPoint
@@ -30,7 +29,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.flows.test_kill import toml
-from tests.flows.world import OVERRIDES, with_blimp
+from tests.flows.world import OVERRIDES, read_csv, with_blimp
 from tests.packages import ROOT, naming
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -53,11 +52,6 @@ def run(
         family=family,
     )
     return analyses()[name].load()(form)
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def logged(name: str) -> dict[str, Any]:

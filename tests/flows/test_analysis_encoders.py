@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections import Counter
 from functools import partial
@@ -29,7 +28,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tests.expected import expected
-from tests.flows.world import OVERRIDES, with_blimp
+from tests.flows.world import OVERRIDES, read_csv, with_blimp
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -41,11 +40,6 @@ def run(name: str, world: tuple[str, str], store: str, out: Path, **changes: Any
     settings = {**OVERRIDES, "pretrain": PRETRAIN, "scratch": False}
     given = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 2, "out": str(out)}
     return analyses()[name].load()(AnalysisParameters(preset="demo", **{**given, "overrides": settings, **changes}))
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_pairs_are_told_by_each_models_own_head(world: tuple[str, str], store: str, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from flows.forms.parameters import (
     DistilParameters,
     FinetuneAllParameters,
     FinetuneParameters,
-    PipelineParameters,
     StudentsParameters,
 )
 from flows.forms.students import ablations_of, check_teacher
@@ -32,7 +31,7 @@ from tasks.store.lineage import ancestor, teacher_of
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
 from tasks.store.store import Store
 from tests.expected import expected
-from tests.flows.world import OVERRIDES
+from tests.flows.world import OVERRIDES, run_pipeline
 
 TASKS = ["rte", "storycloze"]
 RATES = [1e-3, 4e-3]
@@ -45,12 +44,10 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 def taught(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
     """A BERT of two layers, fine-tuned, and a student of one."""
     from flows.distil import distil
-    from flows.pipeline import pipeline
 
-    books, datasets = world
-    chosen = {"datasets": datasets, "store": store, "tasks": TASKS, "jobs": 1, "seeds": 1}
     deeper = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
-    pipeline(PipelineParameters(preset="demo", family="bert", corpus=books, overrides=deeper, **chosen))
+    run_pipeline(world, store, family="bert", tasks=TASKS, overrides=deeper)
+    chosen = {"datasets": world[1], "store": store, "tasks": TASKS, "jobs": 1, "seeds": 1}
     found = distil(DistilParameters(preset="demo", overrides=SHORT, **chosen))
     assert isinstance(found, Leaderboard)
     return found

@@ -9,13 +9,13 @@ import pytest
 
 from flows import inference
 from flows.cli.models import zero_shot
-from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from tasks.report.leaderboard import Leaderboard
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
-from tests.flows.world import OVERRIDES, with_blimp
+from tests.flows.world import run_pipeline, with_blimp
 
 TASKS = ["rte", "storycloze", "squad2", "conll2003"]  # a pair, choices, a span, tags
 
@@ -24,15 +24,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 @pytest.fixture(scope="module")
 def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
-    from flows.pipeline import pipeline
-
-    books, datasets = world
-    chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": TASKS, "jobs": 1, "seeds": 1}
-    found = pipeline(
-        PipelineParameters(preset="demo", family="bert", overrides={**OVERRIDES, "scratch": False}, **chosen)
-    )
-    assert isinstance(found, Leaderboard)
-    return found
+    return run_pipeline(world, store, family="bert", tasks=TASKS)
 
 
 def test_every_form_has_its_cell_in_the_familys_row(board: Leaderboard) -> None:
@@ -117,11 +109,8 @@ def test_transformers_answers_a_row_as_the_exported_model_does(board: Leaderboar
 
 
 def test_a_task_whose_answers_are_places_is_refused_to_a_decoder(world: tuple[str, str], tmp_path: Path) -> None:
-    from flows.pipeline import pipeline
-
-    given = {"corpus": world[0], "datasets": world[1], "store": str(tmp_path), "tasks": ["squad2"]}
     with pytest.raises(InputError, match="squad2: found GPT-1, which answers for a text as a whole"):
-        pipeline(PipelineParameters(preset="demo", **given))
+        run_pipeline(world, str(tmp_path), tasks=["squad2"])
     assert not Store(str(tmp_path)).list("corpus")
 
 

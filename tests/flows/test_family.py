@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from flows.forms.parameters import PipelineParameters, PretrainParameters
+from flows.forms.parameters import PretrainParameters
 from gptcore.base.errors import InputError
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import read_leaderboard
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
-from tests.flows.world import OVERRIDES
+from tests.flows.world import OVERRIDES, run_pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-def run(world: tuple[str, str], store: str, family: str, **fields: Any) -> Leaderboard:
-    from flows.pipeline import pipeline
-
-    books, datasets = world
-    chosen = {"corpus": books, "datasets": datasets, "store": store, "tasks": ["rte"], "jobs": 1, "seeds": 1, **fields}
-    board = pipeline(
-        PipelineParameters(preset="demo", family=family, overrides={**OVERRIDES, "scratch": False}, **chosen)
-    )
-    assert isinstance(board, Leaderboard)
-    return board
-
-
 @pytest.fixture(scope="module")
 def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
-    run(world, store, "gpt")
-    return run(world, store, "gpt2")
+    run_pipeline(world, store, family="gpt", tasks=["rte"])
+    return run_pipeline(world, store, family="gpt2", tasks=["rte"])
 
 
 def test_both_families_have_their_row_of_the_same_data(board: Leaderboard, store: str) -> None:
@@ -73,9 +60,9 @@ def test_a_tokenizer_of_the_other_family_is_refused(board: Leaderboard, world: t
     found = Store(store)
     by_kind = {Tokenizer.load(str(found.local(artifact))).kind: artifact for artifact in found.list("tokenizer")}
     with pytest.raises(InputError, match="a word one, expected a byte-level one"):
-        run(world, store, "gpt2", tokenizer=by_kind["word"].digest)
+        run_pipeline(world, store, family="gpt2", tasks=["rte"], tokenizer=by_kind["word"].digest)
     with pytest.raises(InputError, match="a byte-level one, expected a word one"):
-        run(world, store, "gpt", tokenizer=str(found.local(by_kind["byte-level"])))
+        run_pipeline(world, store, family="gpt", tasks=["rte"], tokenizer=str(found.local(by_kind["byte-level"])))
     shards = found.list("shards")[0].digest  # the newest: GPT-2's
     with pytest.raises(InputError, match="a byte-level one, expected a word one"):
         pretrain(PretrainParameters(preset="demo", store=store, shards=shards, overrides=OVERRIDES))
@@ -88,7 +75,7 @@ def test_a_pinned_byte_level_vocabulary_encodes_untouched_partitions(
     found = Store(store)
     before = {artifact.digest for artifact in found.list("finetune")}
     tokenizer = next(a for a in found.list("tokenizer") if Tokenizer.load(str(found.local(a))).kind == "byte-level")
-    run(world, store, "gpt2", tokenizer=tokenizer.digest)
+    run_pipeline(world, store, family="gpt2", tasks=["rte"], tokenizer=tokenizer.digest)
     whole, composed = (found.manifest(artifact)["counts"]["splits"] for artifact in found.list("shards")[:2])
     assert whole == composed
     assert len(before) == 2

@@ -17,7 +17,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import LEADERBOARD, SWEEPS
-from tests.flows.world import OVERRIDES
+from tests.flows.world import OVERRIDES, run_pipeline
 
 RATES = [1e-3, 4e-3]
 
@@ -27,18 +27,9 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 @pytest.fixture(scope="module")
 def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
     """RTE and SST-2 with two seeds; RTE from MNLI, which is not among the tasks; two rates tried on both."""
-    from flows.pipeline import pipeline
-
-    books, datasets = world
-    chosen = {"corpus": books, "datasets": datasets, "store": store, "jobs": 1, "seeds": 2}
     overrides = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
-    form = PipelineParameters(
-        preset="demo", overrides=overrides, tasks=["rte", "sst2"], from_task="mnli", rates=RATES, **chosen
-    )
-    form.check()
-    found = pipeline(form)
-    assert isinstance(found, Leaderboard)
-    return found
+    chosen = {"tasks": ["rte", "sst2"], "from_task": "mnli", "rates": RATES, "seeds": 2}
+    return run_pipeline(world, store, overrides=overrides, **chosen)
 
 
 def tuned(store: str, task: str) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, write_graph
 from tasks.report.analysis import Analysis
 from tasks.store.store import Store
+from tests.flows.world import read_csv
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 FEW = {"transe": {"dim": 8, "steps": 40, "batch_size": 64, "negatives": 16}}
@@ -32,11 +32,6 @@ def run(**chosen: Any) -> list[Analysis]:
     from flows.knowledge.flow import knowledge
 
     return knowledge(KnowledgeParameters(overrides=FEW, **chosen))
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_graph_is_learnt_ranked_and_found_again(datasets: Path, store: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.forms.parameters import FinetuneParameters, PipelineParameters
+from flows.forms.parameters import FinetuneParameters
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.registry import BEYOND, REGISTRY
@@ -21,7 +21,7 @@ from tasks.report.terminal import print_board
 from tasks.store.store import Store
 from tasks.tracking.registry import registered_artifact
 from tasks.tracking.tracker import Tracker
-from tests.flows.world import OVERRIDES
+from tests.flows.world import OVERRIDES, changed, run_pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -85,13 +85,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def board(world: tuple[str, str], store: str, files: dict[str, str], prefect_server: Path) -> Leaderboard:
     """Of a pipeline over one of the twelve and three of our own."""
-    from flows.pipeline import pipeline
-
-    form: dict[str, Any] = {"corpus": world[0], "datasets": world[1], "store": store, "jobs": 2}
-    overrides = {**OVERRIDES, "scratch": False}
-    found = pipeline(PipelineParameters(preset="demo", tasks=["rte", *files.values()], overrides=overrides, **form))
-    assert isinstance(found, Leaderboard)
-    return found
+    return run_pipeline(world, store, tasks=["rte", *files.values()], jobs=2, seeds=0)
 
 
 def test_own_columns_stand_beside_the_average(board: Leaderboard) -> None:
@@ -152,15 +146,11 @@ def test_a_fine_tune_fills_the_same_row(
 
     ours = next(row for row in board.rows if row.kind == "ours")
     path = Path(files["weather"]).parent / "rows.jsonl"
-    before = path.read_text(encoding="utf-8")
     form = FinetuneAllParameters(
         preset="demo", store=store, datasets=world[1], tasks=[files["weather"]], overrides=OVERRIDES
     )
-    try:
-        path.write_text("\n".join(before.splitlines()[:40]) + "\n", encoding="utf-8")
+    with changed(path, "\n".join(path.read_text(encoding="utf-8").splitlines()[:40]) + "\n"):
         again = finetune_all(form)
-    finally:
-        path.write_text(before, encoding="utf-8")
     row = next(found for found in again.rows if found.kind == "ours" and found.suite == ours.suite)
     assert row.percent["rte"] == ours.percent["rte"]
     assert row.cells["weather"].own_data != ours.cells["weather"].own_data

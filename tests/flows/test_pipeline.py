@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flows.forms.parameters import FinetuneParameters, PipelineParameters, PretrainParameters
+from flows.forms.parameters import FinetuneParameters, PretrainParameters
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.config import preset_named
@@ -25,7 +25,7 @@ from tasks.store.lineage import ancestor, tokenizer_of
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
-from tests.flows.world import OVERRIDES, TASKS, with_blimp
+from tests.flows.world import OVERRIDES, TASKS, changed, run_pipeline, with_blimp
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -37,15 +37,10 @@ def run(
     form: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Leaderboard:
-    from flows.pipeline import pipeline
-
-    books, datasets = world
     overrides: dict[str, Any] = {s: {**values, **changes.pop(s, {})} for s, values in OVERRIDES.items()}
     overrides |= changes
-    fields = {"corpus": books, "datasets": datasets, "store": store, "tasks": list(tasks), "jobs": 2, **(form or {})}
-    board = pipeline(PipelineParameters(preset="demo", overrides=overrides, **fields))
-    assert isinstance(board, Leaderboard)
-    return board
+    fields = {"tasks": list(tasks), "jobs": 2, "seeds": 0, "overrides": overrides, **(form or {})}
+    return run_pipeline(world, store, **fields)
 
 
 def made(store: str) -> dict[str, set[str]]:
@@ -191,16 +186,12 @@ def test_another_fine_tuning_rate_only_fine_tunes_again(board: Leaderboard, worl
 def test_another_book_starts_from_cleaning(board: Leaderboard, world: tuple[str, str], store: str) -> None:
     before = made(store)
     book = sorted(Path(world[0]).iterdir())[0]
-    text = book.read_text(encoding="utf-8")
-    try:
-        book.write_text(text + "\nAnd so they all went home.\n", encoding="utf-8")
+    with changed(book, book.read_text(encoding="utf-8") + "\nAnd so they all went home.\n"):
         run(world, store, ["rte"])
-    finally:
-        book.write_text(text, encoding="utf-8")
     after = made(store)
-    changed = {stage for stage in before if after[stage] != before[stage]}
-    assert changed >= {"corpus", "shards", "pretrain", "finetune"}
-    assert "baseline" not in changed  # the datasets are as they were
+    anew = {stage for stage in before if after[stage] != before[stage]}
+    assert anew >= {"corpus", "shards", "pretrain", "finetune"}
+    assert "baseline" not in anew  # the datasets are as they were
 
 
 def test_a_new_book_with_a_pinned_tokenizer_goes_on_from_the_checkpoint(
@@ -280,18 +271,14 @@ def test_a_broken_row_costs_its_own_task_alone(board: Leaderboard, world: tuple[
     from flows.trainings.failures import SomeInputsBad
 
     path = Path(world[1]) / "RTE" / "train.tsv"
-    text = path.read_text(encoding="utf-8")
     before = made(store)
-    try:
-        path.write_text(text + "9999\tonly one column\n", encoding="utf-8")
+    with changed(path, path.read_text(encoding="utf-8") + "9999\tonly one column\n"):
         with pytest.raises(
             SomeInputsBad, match=r"1 of the tasks failed, .*: rte: .*RTE/train\.tsv, line \d+"
         ) as caught:
             run(world, store)
         with pytest.raises(InputError, match=r"RTE/train\.tsv, line \d+") as alone:
             run(world, store, tasks=["rte"])
-    finally:
-        path.write_text(text, encoding="utf-8")
     assert not isinstance(alone.value, SomeInputsBad)
     assert made(store) == before
     ours = caught.value.board.rows[0]
@@ -391,13 +378,10 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
     grid = Grid(stages, world[1], [Task(task_spec("rte"))], {"rte": encoded["rte"]}, arms, settings, seeds=1)
     before = made(store)
     path = Path(world[1]) / "RTE" / "train.tsv"
-    text = path.read_text(encoding="utf-8")
-    try:
-        path.write_text(text + "9999\tIt rained .\tIt was wet .\tentailment\n", encoding="utf-8")
-        with pytest.raises(InputError, match=r"leaderboard row pre-trained \w+: rte: made from the data \w+, expected"):
-            score_tasks(grid, jobs=1)
-    finally:
-        path.write_text(text, encoding="utf-8")
+    more = "9999\tIt rained .\tIt was wet .\tentailment\n"
+    words = r"leaderboard row pre-trained \w+: rte: made from the data \w+, expected"
+    with changed(path, path.read_text(encoding="utf-8") + more), pytest.raises(InputError, match=words):
+        score_tasks(grid, jobs=1)
     assert made(store) == before
 
 

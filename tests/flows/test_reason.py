@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 import pytest
 
 from flows.forms.knowledge import ReasonParameters
-from flows.forms.parameters import PipelineParameters
 from gptcore.base.errors import InputError
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, write_graph
 from tasks.report.suites import read_leaderboard
 from tasks.store.store import Store
-from tests.flows.world import OVERRIDES
+from tests.flows.world import read_csv, run_pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 FEW = {
@@ -43,13 +41,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def chosen(world: tuple[str, str], store: str, datasets: str, prefect_server: Path) -> dict[str, Any]:
     """What a form says, once a model of the questions is there."""
-    from flows.pipeline import pipeline
-
-    overrides = {**OVERRIDES, "scratch": False}
-    tasks = {"tasks": ["commonsenseqa"], "seeds": 1, "jobs": 1}
-    pipeline(
-        PipelineParameters(preset="demo", corpus=world[0], datasets=datasets, store=store, overrides=overrides, **tasks)
-    )
+    run_pipeline((world[0], datasets), store, tasks=["commonsenseqa"])
     return {"graph": str(Path(datasets) / FOLDER), "datasets": datasets, "store": store, "overrides": FEW}
 
 
@@ -58,8 +50,7 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
 
     found = reason(ReasonParameters(**chosen, seeds=2, questions=2, out=str(tmp_path)))
     assert [analysis.name for analysis in found] == ["kagnet", "kagnet-why-1", "kagnet-why-2"]
-    with open(tmp_path / "kagnet.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "kagnet.csv")
     assert [row["answers by"] for row in rows[:3]] == ["the text alone", "KagNET, 2 seed(s)", "difference"]
     assert len(rows) == 3, "published scores are of the test split, which is not here"
     assert any("of the right choices" in note for note in found[0].notes)
