@@ -14,6 +14,7 @@ import transformers
 from flows import abstracts
 from flows.cli.main import main
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
+from flows.forms.generation_checks import check_blocks
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.abstracts.published import EVALUATION, SWEEPS
 from gptcore.base.errors import InputError
@@ -313,7 +314,6 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
 
 
 def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
-    from flows.forms.generation_checks import check_blocks
 
     for changes, message in expected(__file__, "REFUSED"):
         given = {name: str(tmp_path) if value == "{tmp}" else value for name, value in changes.items()}

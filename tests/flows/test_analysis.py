@@ -12,9 +12,13 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+from flows import analysis as module
 from flows.analysis import analyses
 from flows.analysis.paper import ablations
+from flows.cli.main import main
 from flows.forms.parameters import AnalysisParameters
+from flows.trainings import leaderboard
+from flows.trainings.grid import Arm, Grid
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, preset_named
 from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
@@ -184,8 +188,6 @@ def test_an_analysis_of_tasks_that_it_is_not_about_is_refused(
 
 
 def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-    from flows.trainings import leaderboard
-    from flows.trainings.grid import Arm, Grid
 
     checkpoint = Artifact("pretrain", "0" * 64, f"{store}/pretrain/{'0' * 64}")
     changes: list[dict[str, Any]] = [{"snapshot": 64}, {"n_transfer": 0}, {}, {"pretrained": False}]
@@ -212,7 +214,6 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
 
 def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
     from flows.analysis import paper
-    from flows.trainings.grid import Arm
 
     scores = {"0": 0.3, "1": 0.5, "2": 0.4}
     counts = {seed: {"counts": {"dev/score": score, "test/score": 0.9}} for seed, score in scores.items()}
@@ -265,8 +266,6 @@ def test_an_analysis_of_another_package_goes_the_whole_way(
     world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """It is its own file alone: the command line offers it, runs its flow with the common form, prints its table."""
-    from flows import analysis as module
-    from flows.cli.main import main
 
     points = [EntryPoint("pieces", "tests.toy_analysis.pieces:pieces", module.ENTRY_POINTS)]
     monkeypatch.setattr(module, "entry_points", lambda group: points)

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from flows.analysis import analyses
+from flows.analysis import analyses, budgets
 from flows.forms.checks import check_graph
 from flows.forms.parameters import AnalysisParameters
 from flows.knowledge.graph import mentioned
+from flows.trainings.chain import Chain
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.data.mentions import Mentions
@@ -137,7 +138,6 @@ def check_links(store: Store, vectors: Artifact, found: Artifact, books: Path, f
 def test_objectives_take_equal_operations_for_each_budget(
     world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.analysis import budgets
 
     refused = {**OVERRIDES, "pretrain": {"repeating_steps": 1}}
     before = Store(store).list("pretrain")
@@ -175,7 +175,6 @@ def test_a_family_that_an_analysis_is_not_about_is_refused(
 
 
 def test_an_encoders_settings_of_hidden_words_are_not_the_lstms() -> None:
-    from flows.trainings.chain import Chain
 
     asked: list[Any] = []
     preset = preset_named("demo", {"family": "bert"})

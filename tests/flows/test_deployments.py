@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 import yaml
+from prefect import Flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.events import EventTrigger
+from prefect.utilities.importtools import import_object
 
 from flows.cli import main as cli
-from flows.deployments.settings import read_settings
+from flows.deployments.automations import alerts, lost_runs
+from flows.deployments.deploy import deploy
+from flows.deployments.settings import Settings, read_settings
+from flows.forms.choices import with_choices
+from flows.servers.pools import POOLS
 from gptcore.base.errors import InputError
 from tests.conftest import forget_deployments
 from tests.expected import expected
@@ -46,8 +57,6 @@ def scheduled(parameters: str = "", cron: str = "0 2 * * *", timezone: str = "UT
     ],
 )
 def test_deployments_of_former_versions_find_their_flows(entrypoint: str) -> None:
-    from prefect import Flow
-    from prefect.utilities.importtools import import_object
 
     assert isinstance(found := import_object(entrypoint), Flow)
     assert found.name == entrypoint.rpartition(".")[2]
@@ -55,7 +64,6 @@ def test_deployments_of_former_versions_find_their_flows(entrypoint: str) -> Non
 
 @pytest.mark.parametrize("cron", ["*/15 * * * *", "0 0 29 2 *", "0 0 31 2 mon", "0 0 31 * *", "5,7 0-6/2 * jan-mar 7"])
 def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> None:
-    from prefect.client.schemas.schedules import CronSchedule
 
     (schedule,) = read_settings(written(tmp_path, scheduled(cron=cron))).schedules
     assert CronSchedule(cron=schedule.cron).cron == cron
@@ -63,7 +71,6 @@ def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> No
 
 def test_prefects_own_file_says_the_same_as_the_list() -> None:
     from flows.deployments.catalog import OFFERS, text
-    from flows.servers.pools import POOLS
 
     found = (ROOT / "prefect.yaml").read_text(encoding="utf-8")
     entries = {entry["name"]: entry for entry in yaml.safe_load(found)["deployments"]}
@@ -102,7 +109,6 @@ def test_wrong_settings_and_no_server_end_with_code_2(
 
 def everything() -> dict[str, Any]:
     """Each object that deploy makes, as the server has it, with the time of its last change."""
-    from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
         found = {}
@@ -115,7 +121,6 @@ def everything() -> dict[str, Any]:
 @pytest.fixture
 def clean_server(prefect_server: None) -> Iterator[None]:
     """Nothing that another test of this file has deployed."""
-    from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
         forget_deployments(client)
@@ -126,12 +131,6 @@ def clean_server(prefect_server: None) -> Iterator[None]:
 def test_deploying_twice_changes_nothing_the_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
-    from prefect.client.schemas.sorting import FlowRunSort
-
-    from flows.deployments.deploy import deploy
-    from flows.forms.choices import with_choices
 
     monkeypatch.setenv("GPTMILL_WEBHOOK", "http://127.0.0.1:9/secret-token")
     store = str(tmp_path / "store")
@@ -179,10 +178,6 @@ def test_deploying_twice_changes_nothing_the_second_time(
 
 @pytest.mark.usefixtures("clean_server")
 def test_another_teams_deployment_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
-    from prefect.client.orchestration import get_client
-
-    from flows.deployments.deploy import deploy
-    from flows.deployments.settings import Settings
 
     with get_client(sync_client=True) as client:
         flow_id = client.create_flow_from_name("train")
@@ -198,10 +193,6 @@ def test_another_teams_deployment_of_the_same_name_is_left_alone(tmp_path: Path)
 def test_automations_act_on_our_runs_alone() -> None:
     """On a server that others use, too: whatever an automation does, it does to runs that carry one of our tags."""
     from uuid import uuid4
-
-    from prefect.events import EventTrigger
-
-    from flows.deployments.automations import alerts, lost_runs
 
     ours = {"prefect.tag.gptmill", "prefect.tag.gptmill-internal", "prefect.tag.gptmill-training"}
     for automation in [*lost_runs(), *alerts(uuid4())]:

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.states import Cancelled, Completed, Crashed, Failed
 
+from flows.trainings import dispatch
+from flows.trainings.dispatch import ChildFailed, dispatch_training
 from flows.trainings.requests import REQUESTS
 from flows.trainings.train import Policy, run_all
 from gptcore.base.errors import InputError
@@ -55,7 +60,6 @@ class World:
     """A store, a recipe that nothing has made yet, and a worker that does as it is told."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from flows.trainings import dispatch
 
         self.store = Store(str(folder / "store"))
         self.request = Toy(self.store, folder.name)
@@ -69,7 +73,6 @@ class World:
 
     def follow(self, client: Any, child: Any, own: bool, _: object) -> Any:
         """End the child as the next outcome says."""
-        from prefect.states import Cancelled, Completed, Crashed, Failed
 
         self.children.append(child)
         outcome = self.outcomes.pop(0)
@@ -88,9 +91,6 @@ class World:
 
     def parent(self, *outcomes: str) -> Any:
         """A flow that wants the artifact, and what it gets."""
-        from prefect import flow
-
-        from flows.trainings.dispatch import dispatch_training
 
         self.outcomes = list(outcomes)
 
@@ -124,7 +124,6 @@ def test_a_lost_machine_and_an_old_failure_take_a_new_number(small: World) -> No
 
 
 def test_a_machine_that_is_lost_every_time_is_a_failure(small: World) -> None:
-    from flows.trainings.dispatch import ChildFailed
 
     with pytest.raises(ChildFailed, match="no heartbeat"):
         small.parent("lost", "lost", "lost")
@@ -132,7 +131,6 @@ def test_a_machine_that_is_lost_every_time_is_a_failure(small: World) -> None:
 
 
 def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.trainings import dispatch
 
     class Killed(BaseException):
         pass
@@ -153,7 +151,6 @@ def test_a_run_that_is_under_way_is_adopted(small: World, monkeypatch: pytest.Mo
 def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.trainings import dispatch
 
     def leaves(client: Any, child: Any, own: bool, _: object) -> Any:
         assert own
@@ -168,10 +165,6 @@ def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
 
 
 def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.sorting import FlowRunSort
-
-    from flows.trainings import dispatch
 
     monkeypatch.undo()
     monkeypatch.setattr(dispatch, "jobs_are_stopped", lambda: True)

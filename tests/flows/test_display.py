@@ -15,6 +15,7 @@ from rich.console import Console
 from flows.cli import display
 from flows.cli.display import shown
 from gptcore.base.errors import InputError
+from tasks.stages.stage import JOB_OPTIONS
 from tasks.tracking.logs import Made, Meter, Underway, logger, progress
 
 TALK = logging.getLogger("gptmill")
@@ -196,8 +197,6 @@ def test_a_run_of_prefect_is_silent_but_for_its_stages(
     prefect_server: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from prefect import flow, task
-
-    from tasks.stages.stage import JOB_OPTIONS
 
     @flow(name="told", persist_result=False)
     def told() -> None:

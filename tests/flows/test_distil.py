@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.analysis import students as analysis
+from flows.distil import distil
+from flows.finetune import finetune_all
 from flows.forms.checks import check_taught
 from flows.forms.form import form_named
 from flows.forms.parameters import (
@@ -18,6 +21,7 @@ from flows.forms.parameters import (
     StudentsParameters,
 )
 from flows.forms.students import ablations_of, check_teacher
+from flows.inference import export
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, network_config, preset_named
 from gptcore.evaluation import speed
@@ -26,6 +30,7 @@ from gptcore.families import FAMILIES
 from gptcore.machine.process import StopRequest
 from gptcore.training.pretrain import PretrainJob
 from tasks.report.leaderboard import Leaderboard
+from tasks.stages.evaluation import measure_speed
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, teacher_of
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
@@ -43,7 +48,6 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 @pytest.fixture(scope="module")
 def taught(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
     """A BERT of two layers, fine-tuned, and a student of one."""
-    from flows.distil import distil
 
     deeper = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
     run_pipeline(world, store, family="bert", tasks=TASKS, overrides=deeper)
@@ -72,7 +76,6 @@ def test_a_student_has_a_row_beside_its_teachers(taught: Leaderboard, store: str
 
 
 def test_the_same_again_finds_everything_in_the_store(taught: Leaderboard, world: tuple[str, str], store: str) -> None:
-    from flows.distil import distil
 
     found = Store(store)
     before = {stage: len(found.list(stage)) for stage in ("pretrain", "finetune")}
@@ -85,8 +88,6 @@ def test_the_same_again_finds_everything_in_the_store(taught: Leaderboard, world
 def test_a_folder_of_hugging_faces_is_a_teacher(
     taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
 ) -> None:
-    from flows.distil import distil
-    from flows.inference import export
 
     found = Store(store)
     teacher = teacher_model(found, "latest")
@@ -132,7 +133,6 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
 
 
 def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, store: str) -> None:
-    from tasks.stages.evaluation import measure_speed
 
     found = Store(store)
     tuned = next(made for made in found.list("finetune") if found.manifest(made)["config"]["task"] == "rte")
@@ -147,7 +147,6 @@ def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, st
 def test_students_are_compared_by_scores_and_costs(
     taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.analysis import students as analysis
 
     cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
     monkeypatch.setattr(analysis, "measure_speed", lambda *_: {"parameters": 4000, **dict.fromkeys(KINDS, cost)})
@@ -207,7 +206,6 @@ def test_a_named_teacher_brings_its_family_and_shape(bert: Artifact, world: tupl
 def test_an_ablation_has_a_row_a_part(
     bert: Artifact, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.analysis import students as analysis
 
     kept = ("DistilBERT", "no cosine", "TinyBERT")  # of nine, all of which tests/flows/test_students.py plans
     some = [student for student in ablations_of(EncoderConfig(n_layer=2)) if student.label in kept]
@@ -229,8 +227,6 @@ def test_an_ablation_has_a_row_a_part(
 def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
     bert: Artifact, world: tuple[str, str], store: str
 ) -> None:
-    from flows.distil import distil
-    from flows.finetune import finetune_all
 
     shelf = Store(store)
     chosen = {"datasets": world[1], "store": store, "tasks": ["mrpc"], "jobs": 1, "seeds": 1, "preset": "demo"}

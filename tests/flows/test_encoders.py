@@ -9,12 +9,14 @@ import pytest
 
 from flows import inference
 from flows.cli.models import zero_shot
+from flows.finetune import finetune, finetune_all
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from tasks.report.leaderboard import Leaderboard
 from tasks.store.references import checkpoint_label, pretrained_model
 from tasks.store.store import Store
+from tasks.tracking.pyfunc import TaskPredictor
 from tests.flows.world import run_pipeline, with_blimp
 
 TASKS = ["rte", "storycloze", "squad2", "conll2003"]  # a pair, choices, a span, tags
@@ -71,8 +73,6 @@ def test_own_rows_of_every_form_are_answered(board: Leaderboard, store: str) -> 
 def test_spans_and_tags_are_answered_from_rows_and_from_tables(board: Leaderboard, store: str) -> None:
     import pandas as pd
 
-    from tasks.tracking.pyfunc import TaskPredictor
-
     passage = "Anna went to the mill. Bert saw Carl."
     asked = {"question": "Who went to the mill?", "context": passage}
     (found,) = inference.predict(Store(store), "squad2", "best", [json.dumps(asked).encode()])
@@ -123,7 +123,6 @@ def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world
 def test_sentences_are_scored_by_pseudo_likelihood(
     board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
 ) -> None:
-    from flows.cli.models import zero_shot
 
     checkpoint = pretrained_model(Store(store), "latest").digest
     found = inference.perplexity(Store(store), checkpoint, [b"Anna went to the mill.\n", b"Bert slept.\n"])
@@ -138,7 +137,6 @@ def test_forms_fine_tune_an_encoder_with_its_familys_settings(
     board: Leaderboard, world: tuple[str, str], store: str
 ) -> None:
     """Without the auxiliary objective, which a form's default would have, and with its own warm-up."""
-    from flows.finetune import finetune, finetune_all
 
     before = {artifact.digest for artifact in Store(store).list("finetune")}
     given = {"checkpoint": "latest", "store": store, "datasets": world[1], "seeds": 1}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.forms.parameters import PretrainParameters
+from flows.pretrain import pretrain
 from gptcore.base.errors import InputError
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.leaderboard import Leaderboard
@@ -55,7 +56,6 @@ def test_what_was_trained_is_of_its_family_and_says_so(board: Leaderboard, store
 
 
 def test_a_tokenizer_of_the_other_family_is_refused(board: Leaderboard, world: tuple[str, str], store: str) -> None:
-    from flows.pretrain import pretrain
 
     found = Store(store)
     by_kind = {Tokenizer.load(str(found.local(artifact))).kind: artifact for artifact in found.list("tokenizer")}

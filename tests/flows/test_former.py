@@ -14,8 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.forms.parameters import PipelineParameters
+from flows.pipeline import pipeline
 from gptcore.base.files import read_json
 from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 ARCHIVE = Path(__file__).resolve().parents[1] / "former" / "home-and-store.tar.xz"
@@ -44,8 +47,6 @@ def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def run_pipeline(folder: Path, family: str) -> None:
     """As it was run then."""
-    from flows.forms.parameters import PipelineParameters
-    from flows.pipeline import pipeline
 
     overrides = tomllib.loads((folder / "settings.toml").read_text())
     form = {"preset": "demo", "family": family, "overrides": overrides, "tasks": ["rte"], "seeds": 1}
@@ -60,7 +61,6 @@ def files_of(folder: Path) -> dict[str, int]:
 
 
 def test_nothing_of_a_former_store_is_computed_anew(former: Path) -> None:
-    from tasks.tracking.tracker import Tracker
 
     store = Store(str(former / "store"))
     counts = {stage: len(store.list(stage)) for stage in STAGES}

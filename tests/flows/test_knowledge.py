@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flows.forms.knowledge import KnowledgeParameters
+from flows.knowledge.flow import knowledge
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import mark_synthetic
 from gptcore.storyworld.formats import Writer
@@ -29,7 +30,6 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(**chosen: Any) -> list[Analysis]:
-    from flows.knowledge.flow import knowledge
 
     return knowledge(KnowledgeParameters(overrides=FEW, **chosen))
 

@@ -10,8 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.client.orchestration import get_client
 
-from flows.forms.parameters import FinetuneParameters
+from flows.cli import commands
+from flows.cli.main import main
+from flows.deployments.deploy import deploy
+from flows.deployments.settings import Settings
+from flows.few_shot import few_shot
+from flows.finetune import finetune, finetune_all
+from flows.forms.checks import chosen_tasks
+from flows.forms.generation import FewShotParameters
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, SweepParameters
+from flows.inference import predict
+from flows.sweep.flow import sweep
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.registry import BEYOND, REGISTRY
@@ -19,6 +30,7 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import read_leaderboard
 from tasks.report.terminal import print_board
 from tasks.store.store import Store
+from tasks.tracking.pyfunc import _load_pyfunc
 from tasks.tracking.registry import registered_artifact
 from tasks.tracking.tracker import Tracker
 from tests.flows.world import OVERRIDES, changed, run_pipeline
@@ -141,8 +153,6 @@ def test_a_fine_tune_fills_the_same_row(
     board: Leaderboard, world: tuple[str, str], store: str, files: dict[str, str]
 ) -> None:
     """Whatever own tasks there are, and whatever is done to their rows: the row is the checkpoint's on the twelve."""
-    from flows.finetune import finetune_all
-    from flows.forms.parameters import FinetuneAllParameters
 
     ours = next(row for row in board.rows if row.kind == "ours")
     path = Path(files["weather"]).parent / "rows.jsonl"
@@ -159,7 +169,6 @@ def test_a_fine_tune_fills_the_same_row(
 def test_the_command_shows_the_column_of_the_file_that_it_was_given(
     board: Leaderboard, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.cli import commands
 
     shown: list[Leaderboard] = []
     monkeypatch.setattr(commands, "fill", lambda *_, **__: None)
@@ -171,7 +180,6 @@ def test_the_command_shows_the_column_of_the_file_that_it_was_given(
 
 
 def test_one_own_task_needs_no_datasets(board: Leaderboard, store: str, files: dict[str, str]) -> None:
-    from flows.finetune import finetune
 
     form = FinetuneParameters(task=files["weather"], store=store, epochs=1, seeds=1, batch_size=8, lr=1e-3)
     form.check()
@@ -191,8 +199,6 @@ def test_predict_and_evaluate_know_it(
 ) -> None:
     import io
     import sys
-
-    from flows.cli.main import main
 
     def answer(task: str, row: dict[str, str]) -> dict[str, Any]:
         stdin = io.TextIOWrapper(io.BytesIO(json.dumps(row).encode() + b"\n"))
@@ -216,8 +222,6 @@ def test_predict_and_evaluate_know_it(
 def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: str, tmp_path: Path) -> None:
     import mlflow
     import pandas as pd
-
-    from flows.inference import predict
 
     rows = [
         {"forecast": f"{sky} today", "claim": f"it is {claim}"} for sky in ("rain", "sun") for claim in ("wet", "dry")
@@ -247,7 +251,6 @@ def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: st
 
 
 def test_a_model_is_refused_whose_bytes_are_not_its_digests(board: Leaderboard, store: str, tmp_path: Path) -> None:
-    from tasks.tracking.pyfunc import _load_pyfunc
 
     for content in ({"stage": "finetune", "digest": "0" * 64, "url": f"{store}/finetune/{'0' * 64}"}, {"stage": "x"}):
         (tmp_path / "artifact.json").write_text(json.dumps(content))
@@ -258,10 +261,6 @@ def test_a_model_is_refused_whose_bytes_are_not_its_digests(board: Leaderboard, 
 def test_prompts_and_sweeps_take_it(
     board: Leaderboard, world: tuple[str, str], store: str, files: dict[str, str]
 ) -> None:
-    from flows.few_shot import few_shot
-    from flows.forms.generation import FewShotParameters
-    from flows.forms.parameters import SweepParameters
-    from flows.sweep.flow import sweep
 
     asked = FewShotParameters(
         store=store,
@@ -289,7 +288,6 @@ def test_prompts_and_sweeps_take_it(
 
 
 def test_check_prints_what_a_task_holds(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    from flows.cli.main import main
 
     assert main(["datasets", "check", files["weather"]]) == 0
     text = capsys.readouterr().out
@@ -305,10 +303,6 @@ def test_check_prints_what_a_task_holds(files: dict[str, str], capsys: pytest.Ca
 def test_forms_list_an_own_task_once_it_is_deployed(
     tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from prefect.client.orchestration import get_client
-
-    from flows.deployments.deploy import deploy
-    from flows.deployments.settings import Settings
 
     def listed(flow: str = "finetune", name: str = "TaskName") -> list[str]:
         with get_client(sync_client=True) as client:
@@ -332,7 +326,6 @@ def test_forms_list_an_own_task_once_it_is_deployed(
 
 
 def test_two_tasks_of_one_name_are_refused(board: Leaderboard, world: tuple[str, str], files: dict[str, str]) -> None:
-    from flows.forms.checks import chosen_tasks
 
     with pytest.raises(InputError, match="found weather twice, expected each name once"):
         chosen_tasks([files["weather"], files["weather"].replace("/weather/", "/weather/../weather/")], world[1])

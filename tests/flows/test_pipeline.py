@@ -8,14 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowFilter
+from prefect.client.schemas.sorting import FlowRunSort
 
+from flows.finetune import chosen_tasks, finetune
+from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import FinetuneParameters, PretrainParameters
+from flows.trainings.failures import SomeFailed, SomeInputsBad
+from flows.trainings.grid import Grid, pretrained_arm, settings_of
+from flows.trainings.leaderboard import score_tasks
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.config import preset_named
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import task_spec
 from gptcore.text.sources import RawCorpus
+from tasks.jobs.launch import JobDiverged
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
@@ -63,9 +72,6 @@ def checkpoint(board: Leaderboard, store: str) -> str:
 
 def newest(flow: str, older: int = 0) -> tuple[str, list[dict[str, Any]]]:
     """Name and artifacts (Markdown and tables) of the newest run of a flow, or of one before it."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowFilter
-    from prefect.client.schemas.sorting import FlowRunSort
 
     with get_client(sync_client=True) as client:
         where = FlowFilter.model_validate({"name": {"any_": [flow]}})
@@ -116,7 +122,6 @@ def test_shards_of_another_store_bring_along_what_the_card_tells_of(
 
 
 def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[str, str], store: str) -> None:
-    from flows.finetune import finetune
 
     chosen = {"store": store, "datasets": world[1], "epochs": 1, "max_train_rows": 32, "seeds": 2}
     finetune(FinetuneParameters(task="rte", checkpoint=checkpoint, pretrained=False, **{**chosen, "seeds": 1}))
@@ -143,10 +148,6 @@ def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[
 
 
 def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, store: str, tmp_path: Path) -> None:
-    from prefect.client.orchestration import get_client
-
-    from flows.finetune import finetune
-    from flows.forms.choices import list_checkpoints
 
     finetune.to_deployment(name="finetune", parameters={"parameters": {"store": store}}).apply()
     list_checkpoints(Store(tmp_path))  # another store's business
@@ -268,7 +269,6 @@ def test_the_pretraining_card_holds_curve_lineage_and_ngrams(board: Leaderboard,
 
 def test_a_broken_row_costs_its_own_task_alone(board: Leaderboard, world: tuple[str, str], store: str) -> None:
     """Named at the end, after the others' row and card; where nothing is left, before anything is computed."""
-    from flows.trainings.failures import SomeInputsBad
 
     path = Path(world[1]) / "RTE" / "train.tsv"
     before = made(store)
@@ -319,8 +319,6 @@ def test_blimp_belongs_to_the_checkpoint_and_to_each_row_that_starts_from_it(
 def test_a_fine_tune_that_fails_leaves_the_others(
     board: Leaderboard, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.trainings.failures import SomeFailed
-    from tasks.jobs.launch import JobDiverged
     from tasks.stages import training as stage
 
     train = stage.run_job
@@ -349,8 +347,6 @@ def test_every_manifest_leads_back_to_its_inputs(board: Leaderboard, store: str)
 
 
 def test_one_task_alone_fills_the_row_of_its_suite(checkpoint: str, world: tuple[str, str], store: str) -> None:
-    from flows.finetune import finetune
-    from flows.forms.parameters import FinetuneParameters
 
     def one(task: str) -> Leaderboard:
         chosen = {"store": store, "datasets": world[1], "epochs": 1, "max_train_rows": 32, "seeds": 2}
@@ -369,8 +365,6 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
     board: Leaderboard, world: tuple[str, str], store: str
 ) -> None:
     """Refused before anything is trained: a row never mixes numbers of different data."""
-    from flows.trainings.grid import Grid, pretrained_arm, settings_of
-    from flows.trainings.leaderboard import score_tasks
 
     stages = Store(store)
     encoded = {stages.manifest(item)["config"]["task"]: item for item in stages.list("dataset")}
@@ -386,7 +380,6 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
 
 
 def test_a_form_for_a_task_without_data_says_what_is_there(world: tuple[str, str], store: str, tmp_path: Path) -> None:
-    from flows.finetune import chosen_tasks
 
     (tmp_path / "SST-2").mkdir()
     with pytest.raises(InputError, match="no data for rte; found sst2"):

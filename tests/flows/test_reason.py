@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from flows.forms.knowledge import ReasonParameters
+from flows.inference import explain
+from flows.knowledge.reason import reason
 from gptcore.base.errors import InputError
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer
@@ -46,7 +48,6 @@ def chosen(world: tuple[str, str], store: str, datasets: str, prefect_server: Pa
 
 
 def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any], tmp_path: Path) -> None:
-    from flows.knowledge.reason import reason
 
     found = reason(ReasonParameters(**chosen, seeds=2, questions=2, out=str(tmp_path)))
     assert [analysis.name for analysis in found] == ["kagnet", "kagnet-why-1", "kagnet-why-2"]
@@ -86,8 +87,6 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
 
 
 def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen: dict[str, Any]) -> None:
-    from flows.inference import explain
-    from flows.knowledge.reason import reason
 
     reason(ReasonParameters(**chosen, seeds=2, questions=1))
     store = Store(chosen["store"])
@@ -107,7 +106,6 @@ def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen
 
 
 def test_other_vectors_have_a_row_of_their_own(chosen: dict[str, Any]) -> None:
-    from flows.knowledge.reason import reason
 
     changed = {**FEW, "transe": {**FEW.get("transe", {}), "dim": 4}}
     rows = {row.suite for row in read_leaderboard().rows}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.cli.main import main
 from flows.forms.parameters import PipelineParameters
@@ -49,7 +50,6 @@ def test_a_dead_or_refusing_mlflow(refusing: str) -> None:
 
 
 def test_a_dead_or_refusing_prefect(refusing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     for url, message in {
         "garbage/api": "PREFECT_API_URL: found garbage/api, expected an address such as http://",
@@ -65,7 +65,6 @@ def test_a_dead_or_refusing_prefect(refusing: str, monkeypatch: pytest.MonkeyPat
 def test_deploy_asks_whether_it_may_before_it_begins(
     refusing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     url = f"{refusing}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)

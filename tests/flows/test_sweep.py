@@ -17,7 +17,7 @@ from flows.sweep.rung import TrialInputs
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo
-from gptcore.sweep.plan import Rung, Trial, shortened
+from gptcore.sweep.plan import Rung, Trial, read_plan, shortened
 from gptcore.text.corpus import read_corpus
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.suites import EXPERIMENT as LEADERBOARD
@@ -251,7 +251,6 @@ def test_a_command_names_the_file_before_anything_runs(
 
 
 def test_the_example_is_a_good_plan() -> None:
-    from gptcore.sweep.plan import read_plan
 
     path = Path(__file__).resolve().parents[2] / "infra" / "sweep-small.toml"
     plan = read_plan(tomllib.loads(path.read_text(encoding="utf-8")), path.name)

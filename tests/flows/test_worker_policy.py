@@ -9,7 +9,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.states import Completed, Pending, Running
 
+from flows.cli import main as cli
+from flows.trainings import dispatch, waiting
+from flows.trainings.train import run_one
+from flows.trainings.worker_policy import NoWorker, worker_policy
 from gptcore.base.errors import InputError
 from tasks.stages.training import Estimate
 from tasks.store.store import Store
@@ -21,7 +29,6 @@ DAYS = Estimate(5e5, "1e+17 operations")
 
 @pytest.mark.parametrize("text", ["wait 0.5", "wait", "fail", "here", "", " wait  3 "])
 def test_what_the_variable_may_say(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.trainings.worker_policy import worker_policy
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     policy = worker_policy()
@@ -31,7 +38,6 @@ def test_what_the_variable_may_say(text: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("text", ["Wait", "wait -1", "wait nan", "wait inf", "wait 1 2", "fail 3", "train"])
 def test_another_word_is_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.trainings.worker_policy import worker_policy
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     with pytest.raises(InputError, match=r"^GPTMILL_NO_WORKER: found '.*', expected wait, wait HOURS, fail, here"):
@@ -41,7 +47,6 @@ def test_another_word_is_one_line(text: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_wrong_word_ends_a_command_before_any_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from flows.cli import main as cli
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", "soon")
     assert cli.main(["pipeline", "--preset", "demo", "--store", str(tmp_path / "store")]) == 2
@@ -53,7 +58,6 @@ class Orchestrator:
     """A flow that wants one artifact, on a server whose workers come and go as the test says."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from flows.trainings import dispatch, waiting
 
         self.store = Store(str(folder / "store"))
         self.request = ToyPretraining(self.store, folder.name, self._train, "pretrain 1a2b")
@@ -71,7 +75,6 @@ class Orchestrator:
         self.takes(A_MINUTE, monkeypatch)
 
     def takes(self, time: Estimate, monkeypatch: pytest.MonkeyPatch) -> None:
-        from flows.trainings import dispatch
 
         monkeypatch.setattr(dispatch, "estimate", lambda *_: time)
 
@@ -85,9 +88,6 @@ class Orchestrator:
         return self.online
 
     def run(self) -> Any:
-        from prefect import flow
-
-        from flows.trainings.train import run_one
 
         @flow(name="orchestrates")
         def wants() -> Any:
@@ -98,8 +98,6 @@ class Orchestrator:
     @property
     def child(self) -> Any:
         """The training's own run, if one was made."""
-        from prefect.client.orchestration import get_client
-        from prefect.client.schemas.sorting import FlowRunSort
 
         with get_client(sync_client=True) as client:
             runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
@@ -107,8 +105,6 @@ class Orchestrator:
 
     def work(self) -> None:
         """What a worker does with the run."""
-        from prefect.client.orchestration import get_client
-        from prefect.states import Completed
 
         self.store.build(self.recipe, lambda _: {})
         with get_client(sync_client=True) as client:
@@ -132,7 +128,6 @@ def test_a_short_training_is_done_here_and_said(orchestrator: Orchestrator, capl
 def test_a_long_one_waits_for_a_worker_and_says_which_command_brings_one(
     orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from prefect.client.orchestration import get_client
 
     orchestrator.takes(DAYS, monkeypatch)
     orchestrator.on_look = lambda look: orchestrator.work() if look == 3 else None
@@ -151,9 +146,6 @@ def test_a_long_one_waits_for_a_worker_and_says_which_command_brings_one(
 
 
 def test_a_training_that_a_worker_has_begun_is_not_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    from prefect.states import Pending, Running
-
-    from flows.trainings import waiting
 
     told: list[Any] = []
     monkeypatch.setattr(waiting, "progress", told.append)
@@ -169,7 +161,6 @@ def test_a_training_that_a_worker_has_begun_is_not_said_to_wait(monkeypatch: pyt
 def test_fail_fails_at_once_with_the_time_that_here_would_take(
     orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.trainings.worker_policy import NoWorker
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", "fail")
     orchestrator.takes(DAYS, monkeypatch)
@@ -202,8 +193,6 @@ def test_what_is_in_the_store_needs_no_worker(orchestrator: Orchestrator, monkey
 def test_a_server_without_our_deployment(
     text: str, orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from flows.trainings import dispatch
-    from flows.trainings.worker_policy import NoWorker
 
     orchestrator.takes(DAYS, monkeypatch)
     monkeypatch.setattr(dispatch, "_is_deployed", lambda _: False)
@@ -222,7 +211,6 @@ def test_a_server_without_our_deployment(
 def test_the_last_worker_goes_before_it_takes_the_run(
     text: str, orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.trainings.worker_policy import NoWorker
 
     def goes(look: int) -> None:
         orchestrator.online = look < 3
@@ -269,7 +257,6 @@ def test_the_last_worker_goes_and_another_comes(
 
 
 def test_sixteen_that_wait_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.trainings import waiting
 
     board = waiting._Board()
     shown: list[tuple[float, str]] = []
@@ -305,7 +292,6 @@ def test_sixteen_that_wait_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_pool_without_workers_is_waited_for_once_not_by_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.trainings import waiting
 
     board = waiting._Board()
     clock = [1000.0]
