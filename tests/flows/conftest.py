@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gptcore.storyworld.papers import archive
 from tests.flows.world import small_world
 
 
@@ -29,6 +30,14 @@ def world(_generated: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Where this module's flows keep their artifacts."""
     return str(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of an arXiv Archive with sixty papers."""
+    folder = tmp_path_factory.mktemp("arxiv")
+    (folder / "sw.tsv").write_text(archive(3, 60), encoding="utf-8")
+    return str(folder)
 
 
 @pytest.fixture(scope="module")

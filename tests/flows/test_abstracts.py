@@ -28,7 +28,7 @@ from tasks.store.artifact import Recipe
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
-from tests.flows.world import OVERRIDES
+from tests.flows.world import LANGUAGE, OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -38,18 +38,8 @@ OWN: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("arxiv")
-    (folder / "sw.tsv").write_text(archive(3, 60), encoding="utf-8")
-    return str(folder)
-
-
 def run(papers: str, store: str, world: tuple[str, str], **fields: Any) -> dict[str, Analysis]:
-    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
-    corpus = world[0]
-    if "checkpoint" in fields:
-        corpus, language = "", {}
+    corpus, language = ("", {}) if "checkpoint" in fields else (world[0], LANGUAGE)
     overrides = {**language, **OWN, **fields.pop("overrides", {})}
     given = {"arxiv": papers, "corpus": corpus, "store": store, "titles": 2, "overrides": overrides, **fields}
     return {found.name: found for found in abstracts.abstracts(AbstractsParameters(preset="demo", **given))}
@@ -124,10 +114,9 @@ def test_a_table_changes_one_setting_and_trains_what_is_missing(
 ) -> None:
     few = [dataclasses.replace(table, rows=dict(list(table.rows.items())[:2])) for table in SWEEPS[:2]]
     monkeypatch.setattr(abstracts, "SWEEPS", few)
-    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
     star = {**OWN["adapt"], "batch_size": 8}
     form = AbstractsTablesParameters(
-        preset="demo", arxiv=papers, corpus=world[0], store=store, overrides={**language, "star": star}
+        preset="demo", arxiv=papers, corpus=world[0], store=store, overrides={**LANGUAGE, "star": star}
     )
     before = digests(store)
     (alone,) = abstracts.abstracts_tables(form.model_copy(update={"only": ["table4"]}))
@@ -176,8 +165,7 @@ def test_sizes_stand_beside_each_other_where_no_shape_was_asked_for(
     ]
     monkeypatch.setattr(abstracts, "SWEEPS", [dataclasses.replace(SWEEPS[0], rows={1: SWEEPS[0].rows[1]})])
     monkeypatch.setattr(abstracts, "SIZES", {"demo": sizes})
-    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "pretrain")}
-    whole = {"overrides": {**language, "model": {"n_ctx": 48}, "star": OWN["adapt"]}}
+    whole = {"overrides": {**LANGUAGE, "model": {"n_ctx": 48}, "star": OWN["adapt"]}}
     form = AbstractsTablesParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
     _, table = abstracts.abstracts_tables(form)
     assert [row[0] for row in table.rows] == ["1 x 8", "1 x 16", *(f"published {size}" for size in EVALUATION)]

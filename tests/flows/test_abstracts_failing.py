@@ -18,10 +18,9 @@ from flows.trainings.failures import CellsFailed
 from gptcore.abstracts.published import SWEEPS
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size
-from gptcore.storyworld.papers import archive
 from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged
-from tests.flows.world import OVERRIDES
+from tests.flows.world import LANGUAGE
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -30,12 +29,9 @@ DIVERGED = JobDiverged("the loss is NaN\nthe end of its log")
 
 
 @pytest.fixture(scope="module")
-def form(tmp_path_factory: pytest.TempPathFactory, store: str, world: tuple[str, str]) -> AbstractsTablesParameters:
-    papers = tmp_path_factory.mktemp("arxiv") / "sw.tsv"
-    papers.write_text(archive(3, 60), encoding="utf-8")
-    language = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
-    whole: dict[str, Any] = {"overrides": {**language, "star": STAR}, "only": ["table3"], "jobs": 1}
-    return AbstractsTablesParameters(preset="demo", arxiv=str(papers), corpus=world[0], store=store, **whole)
+def form(papers: str, store: str, world: tuple[str, str]) -> AbstractsTablesParameters:
+    whole: dict[str, Any] = {"overrides": {**LANGUAGE, "star": STAR}, "only": ["table3"], "jobs": 1}
+    return AbstractsTablesParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
 
 
 @pytest.fixture(autouse=True)

@@ -18,12 +18,6 @@ from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
 from tests.gptcore.tiny_glue import tokenizer
 
-COMMANDS = [
-    *("pipeline", "pretrain", "finetune", "finetune-all", "evaluate", "zero-shot", "leaderboard", "encode"),
-    *("datasets", "sweep"),
-    *("up", "down", "status"),
-]
-
 
 @pytest.fixture(autouse=True)
 def _quiet_prefect(prefect_server: Path) -> None:
@@ -34,14 +28,6 @@ def failed_line(capsys: pytest.CaptureFixture[str]) -> str:
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("gptmill: ")]
     assert len(lines) == 1
     return lines[0]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([command, "--help"])
-    assert stopped.value.code == 0
-    assert f"gptmill {command}" in capsys.readouterr().out
 
 
 def test_encode_gives_one_list_a_line(

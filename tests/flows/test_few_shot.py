@@ -76,11 +76,7 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
 
 def test_notes_tell_how_answers_compare_where_examples_are_from_and_what_is_published(found: list[Analysis]) -> None:
     notes = found[0].notes
-    assert "candidates compare by their likelihood per token (GPT-3, section 2.4): sst2" in notes
-    assert "candidates compare by their probability: recall" in notes
-    assert "examples are from the train split: sst2, dprd" in notes
-    assert "examples are from other asked rows: lambada" in notes
-    assert "examples are from earlier turns of the row: squad, recall" in notes
+    assert set(notes) >= set(expected(__file__, "notes"))
     assert any("GPT-2 1542M 63.24 (accuracy, no stop words)" in note for note in notes)
     called = [row[1] for row in found[0].rows if (row[0], row[2]) == ("sst2", "0")]
     others = ["accuracy, contextual calibration", "accuracy, total", "accuracy, unconditional"]

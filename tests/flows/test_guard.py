@@ -26,26 +26,8 @@ from tests.expected import expected
 
 NAMES = own_names("127.0.0.1", 4200)
 EVIL = "http://evil.example"
+PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 """Asks as a page can: to read, to write simply (no preflight), to write as JSON (with one)."""
-PAGE = """<!doctype html><title>page</title><script>
-const url = "ADDRESS";
-const attempts = [
-  ["read", () => fetch(url + "READ").then(found => found.text())],
-  ["simple", () => fetch(url + "WRITE", {method: "POST", mode: "no-cors", body: "{}"}).then(() => "sent")],
-  ["json", () => fetch(url + "WRITE", {
-    method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({name: "evil", value: "1"})
-  }).then(found => found.text())],
-];
-(async () => {
-  const found = {};
-  for (const [name, attempt] of attempts) {
-    try { found[name] = await attempt(); } catch (error) { found[name] = "refused"; }
-  }
-  document.title = JSON.stringify(found);
-})();
-</script>"""
-
-
 ASKS = """
 import json, sys
 from starlette.testclient import TestClient

@@ -82,12 +82,7 @@ def test_a_bad_request_names_row_and_field(client: TestClient, body: bytes, stat
 
 
 def test_another_path_or_method_is_told_as_a_bad_row_is(client: TestClient) -> None:
-    for method, path, status, message in (
-        ("GET", "/", 404, "request: found the path '/', expected /predict or /health"),
-        ("POST", "/generate", 404, "request: found the path '/generate', expected /predict or /health"),
-        ("GET", "/predict", 405, "request: found GET /predict, expected POST"),
-        ("DELETE", "/health", 405, "request: found DELETE /health, expected GET"),
-    ):
+    for method, path, status, message in expected(__file__, "test_another_path_or_method_is_told_as_a_bad_row_is"):
         found = client.request(method, path)
         assert (found.status_code, found.json()) == (status, {"error": message})
     assert client.get("/predict").headers["allow"] == "POST"
@@ -113,13 +108,7 @@ def test_text_is_generated_with_the_settings_of_the_request(shelf: Shelf) -> Non
     with TestClient(application(service, {}), base_url="http://localhost") as client:
         found = client.post("/generate", json={"prompt": "the cat", "max_tokens": 5, "seed": 3})
         assert found.json() == {"continuation": expected}
-        for body, message in (
-            ({"text": "a"}, "found no prompt"),
-            ({"prompt": " "}, "expected a word or more"),
-            ({"prompt": "a", "top": 3}, "found 'top', expected prompt, max_tokens"),
-            ({"prompt": "a", "top_k": "3"}, "top_k: found '3', expected a number"),
-            ({"prompt": "a", "temperature": -1}, "temperature"),
-        ):
+        for body, message in expected(__file__, "BAD_PROMPTS"):
             answer = client.post("/generate", json=body)
             assert (answer.status_code, message in answer.json()["error"]) == (400, True)
 
@@ -182,10 +171,6 @@ def test_which_model_is_meant(shelf: Shelf) -> None:
     assert served_model(shelf.store, shelf.checkpoint.url, "") == shelf.checkpoint
     with pytest.raises(InputError, match="ret: found no task and no model of this name"):
         served_model(shelf.store, "ret", "")
-
-
-def test_a_model_itself_takes_no_other(shelf: Shelf) -> None:
-    model = shelf.finetune("rte", shelf.checkpoint)
     message = f"--model best: found {model.short} beside it, a model itself; expected a task or no --model"
     with pytest.raises(InputError, match=f"^{message}$"):
         served_model(shelf.store, model.short, "best")

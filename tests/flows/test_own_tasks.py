@@ -6,6 +6,7 @@ import argparse
 import csv
 import json
 import random
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -33,57 +34,47 @@ from tasks.store.store import Store
 from tasks.tracking.pyfunc import _load_pyfunc
 from tasks.tracking.registry import registered_artifact
 from tasks.tracking.tracker import Tracker
+from tests.expected import expected
 from tests.flows.world import OVERRIDES, changed, run_pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-def write_weather(folder: Path, rows: int = 60) -> str:
-    """Claims that follow from a forecast, or do not; the path of the task's file."""
-    draws = random.Random(0)
+def write_task(folder: Path, toml: str, **rows: list[str]) -> str:
+    """Files of rows by their names without endings, and a task's own file, whose path it gives."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "rows.jsonl", "w", encoding="utf-8") as file:
-        for _ in range(rows):
-            sky, claim = draws.choice(("rain", "sun")), draws.choice(("wet", "dry"))
-            verdict = (sky, claim) in (("rain", "wet"), ("sun", "dry"))
-            row = {"forecast": f"{sky} today", "claim": f"it is {claim}", "verdict": verdict}
-            file.write(json.dumps(row) + "\n")
-    (folder / "weather.toml").write_text(
-        'name = "weather"\nformat = "jsonl"\nform = "pair"\nfields = ["forecast", "claim"]\nlabel = "verdict"\n'
-        'train = "rows.jsonl"\nholdout = 0.3\nmetrics = ["f1", "accuracy"]\n[finetune]\nbatch_size = 4\n',
-        encoding="utf-8",
-    )
-    return str(folder / "weather.toml")
+    about = tomllib.loads(toml)
+    for name, lines in rows.items():
+        (folder / f"{name}.{about['format']}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = folder / f"{about['name']}.toml"
+    path.write_text(toml, encoding="utf-8")
+    return str(path)
+
+
+def write_weather(folder: Path, rows: int = 60) -> str:
+    """Claims that follow from a forecast, or do not."""
+    draws, lines = random.Random(0), []
+    for _ in range(rows):
+        sky, claim = draws.choice(("rain", "sun")), draws.choice(("wet", "dry"))
+        verdict = (sky, claim) in (("rain", "wet"), ("sun", "dry"))
+        lines.append(json.dumps({"forecast": f"{sky} today", "claim": f"it is {claim}", "verdict": verdict}))
+    return write_task(folder, expected(__file__, "weather"), rows=lines)
 
 
 def write_topics(folder: Path) -> str:
     """One text, one of twenty classes, as CSV."""
-    draws = random.Random(1)
-    folder.mkdir(parents=True, exist_ok=True)
+    draws, splits = random.Random(1), {}
     for split, rows in (("train", 80), ("dev", 40)):
         topics = [draws.randrange(20) for _ in range(rows)]
-        lines = ["text,topic", *(f'"of thing {topic}, and more",topic {topic}' for topic in topics)]
-        (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "topics.toml").write_text(
-        'name = "topics"\nformat = "csv"\nform = "single"\nfields = ["text"]\nlabel = "topic"\ntrain = "train.csv"\n'
-        'dev = "dev.csv"\nmetrics = ["accuracy", "macro_f1"]\n',
-        encoding="utf-8",
-    )
-    return str(folder / "topics.toml")
+        splits[split] = ["text,topic", *(f'"of thing {topic}, and more",topic {topic}' for topic in topics)]
+    return write_task(folder, expected(__file__, "topics"), **splits)
 
 
 def write_grades(folder: Path) -> str:
     """How alike two texts are, as TSV."""
     draws = random.Random(2)
-    folder.mkdir(parents=True, exist_ok=True)
     lines = ["a\tb\tscore", *(f"one {n}\tone {n}\t{draws.randint(0, 50) / 10}" for n in range(60))]
-    (folder / "rows.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "grades.toml").write_text(
-        'name = "grades"\nformat = "tsv"\nform = "pair"\nfields = ["a", "b"]\nlabel = "score"\ntrain = "rows.tsv"\n'
-        "holdout = 0.25\nscore_range = [0, 5]\nsymmetric = true\n",
-        encoding="utf-8",
-    )
-    return str(folder / "grades.toml")
+    return write_task(folder, expected(__file__, "grades"), rows=lines)
 
 
 @pytest.fixture(scope="module")

@@ -211,8 +211,12 @@ def test_bad_usage_of_any_command_is_one_line_said_at_once(tmp_path: Path) -> No
 
 
 def test_help_imports_nothing(tmp_path: Path) -> None:
-    commands = [["--help"], *([name, "--help"] for name in ("pipeline", "finetune", "leaderboard", "generate"))]
-    assert all(code == 0 and heavy == [] for code, _, heavy in answers(commands, tmp_path))
+    names = ["", *(command.name for command in COMMANDS)]
+    for name, (code, said, heavy) in zip(
+        names, answers([[*name.split(), "--help"] for name in names], tmp_path), strict=True
+    ):
+        assert (code, heavy) == (0, []), name
+        assert f"gptmill {name}" in said
 
 
 def test_a_leaderboard_that_was_read_before_needs_no_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,10 @@ OVERRIDES: dict[str, Any] = {
 }
 
 
+LANGUAGE = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
+"""Of these the language model's own."""
+
+
 def small_world(folder: Path) -> tuple[str, str]:
     """Books and datasets under ``folder``: their two addresses."""
     generate(folder, seed=7, books=8, characters=6_000, pages=80)
