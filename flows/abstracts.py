@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from prefect import flow
 
@@ -15,9 +14,8 @@ from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_abstracts, language_overrides
 from flows.servers import signals
 from flows.trainings.books import Books, books_to_shards
-from flows.trainings.chain import trained_model
+from flows.trainings.chain import given_model, named_by_size, trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
-from flows.trainings.requests import given_model, named_by_size
 from flows.trainings.train import policy_for, run_all
 from gptcore.abstracts.config import AdaptConfig, at_size
 from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
@@ -147,8 +145,10 @@ def _beside(
 
     :param trained: name -> language model and what it was fine-tuned into, of those that are done; takes in the others.
     """
+    language = language_overrides(parameters.overrides).keys() - {"family"}  # of a language model, which is given
+    overrides = {name: value for name, value in parameters.overrides.items() if name not in language}
     for ref in parameters.beside:
-        given = parameters.model_copy(update={"checkpoint": ref, "corpus": "", "overrides": _of_papers(parameters)})
+        given = parameters.model_copy(update={"checkpoint": ref, "corpus": "", "overrides": overrides})
         _, ids, start, _ = _inputs(store, given, preset, "adapt", [config])
         (model,) = _adapted(store, ids, [(start, _rated(store, start, parameters, "adapt", config))], 1)
         trained[named_by_size(store, start)] = start, model
@@ -156,12 +156,6 @@ def _beside(
     models = [model for _, model in trained.values()]
     ids = ancestor(store, models[0], "papers-ids")
     return sizes_table(store, starts, models, ids, "each as it came", name="abstracts-table8-sizes")
-
-
-def _of_papers(parameters: OnPapers) -> dict[str, Any]:
-    """The settings that are not those of a language model, which is given."""
-    language = language_overrides(parameters.overrides)
-    return {name: value for name, value in parameters.overrides.items() if name not in language or name == "family"}
 
 
 def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]:

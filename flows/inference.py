@@ -67,8 +67,7 @@ def predict(
         model = in_store(store, model, ("finetune",))
         check_address(model, ("finetune",))
         found = TaskModel(*_files(fine_tuned_model(store, model, task)))
-    if found.spec.name != task:
-        raise InputError(f"--model {model}: a model for {found.spec.name}, expected one for {task}")
+    require(found.spec.name == task, f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return own_rows.predict_jsonl(found, lines)
 
 
@@ -210,8 +209,7 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     folder = Path(out)
     if layout == "onnx":
         return _export_onnx(store, model, folder, tokenizer, int8)
-    if int8:
-        raise InputError(f"--int8: found --format {layout}, expected --format onnx")
+    require(not int8, f"--int8: found --format {layout}, expected --format onnx")
     where, words = (Path(model), Tokenizer.load(tokenizer)) if tokenizer else _files(any_model(store, model))
     if (task := _task_of(where)) is not None:
         try:
@@ -227,8 +225,7 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     _refuse_classifier(where)
     found = load_model(str(where)).eval()
     family = FAMILIES[found.config.family]
-    if not family.layout:
-        raise InputError(f"--model {model}: transformers has no network of the kind {family.title}")
+    require(family.layout, f"--model {model}: transformers has no network of the kind {family.title}")
     if layout == "hugging-face":
         export_hugging_face(found, words, folder)
     elif isinstance(found, GPT):

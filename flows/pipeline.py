@@ -15,7 +15,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.card import stages_table, table
 from tasks.report.leaderboard import Leaderboard
-from tasks.stages.evaluation import Scores, check_blimp, score_blimp
+from tasks.stages.evaluation import check_blimp, score_blimp
 from tasks.store.store import Store
 
 _PAIRS_OF_ENCODERS = 500  # a field: of each sentence every piece takes a pass, an hour for all pairs on two cores
@@ -39,12 +39,9 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         most = None if of_all else _PAIRS_OF_ENCODERS
         scores = score_blimp(chain.store, chain.checkpoint, chain.datasets_url, most)
         drawn = "" if of_all else f", {scores['pairs']:,} pairs drawn by a seed"
-        sections = {f"BLiMP, without fine-tuning{drawn}": _blimp_table(scores), **sections}
+        rows = [("**mean of the fields**", f"**{100 * scores['score']:.1f}**")]
+        rows += [(field, f"{100 * score:.1f}") for field, score in scores["fields"].items()]
+        found = table(("field", "accuracy x 100 (chance: 50)"), rows)
+        sections = {f"BLiMP, without fine-tuning{drawn}": found, **sections}
     arms = arms_of(chain.store, chain.preset, chain.checkpoint, parameters.from_task)
     return score_tasks(chain.grid(arms, parameters.seeds), parameters.jobs, sections, chain.left_out, parameters.rates)
-
-
-def _blimp_table(scores: Scores) -> str:
-    rows = [("**mean of the fields**", f"**{100 * scores['score']:.1f}**")]
-    rows += [(field, f"{100 * score:.1f}") for field, score in scores["fields"].items()]
-    return table(("field", "accuracy x 100 (chance: 50)"), rows)

@@ -11,7 +11,7 @@ from flows.forms.parameters import PretrainParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
-from flows.trainings.requests import given_model, pretraining, taught_by
+from flows.trainings.chain import given_model, pretraining, taught_by
 from tasks.stages.tokenizer import check_kind
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor

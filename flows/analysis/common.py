@@ -11,7 +11,7 @@ from flows.forms.parameters import AnalysisParameters
 from flows.trainings.chain import Chain
 from flows.trainings.grid import Arm, pretrained_arm
 from flows.trainings.leaderboard import score_tasks
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import pretraining_flops, share_seen
@@ -219,8 +219,7 @@ def chosen_tasks(parameters: AnalysisParameters, defaults: Sequence[str]) -> lis
     if parameters.tasks:
         return list(parameters.tasks)
     there = [task for task in defaults if not parameters.datasets or task in available(parameters.datasets)]
-    if not there:
-        raise InputError(f"--tasks: none of {', '.join(defaults)} has data; expected tasks that have")
+    require(there, f"--tasks: none of {', '.join(defaults)} has data; expected tasks that have")
     return there
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.run import fill, print_tables, run, run_board, show_board
 from flows.forms.readers import config_file, listed, task_name, task_names, toml_file
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
@@ -63,8 +63,7 @@ def abstracts(options: argparse.Namespace) -> None:
     tables = options.action == "tables"
     if options.titles is not None and tables:
         raise InputError("--titles: nothing is written for tables; expected `gptmill abstracts` before it")
-    if options.only and not tables:
-        raise InputError("--only: expected `gptmill abstracts tables` before it")
+    require(tables or not options.only, "--only: expected `gptmill abstracts tables` before it")
     form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
     filled = fill(form, options)
     from flows.forms.generation import OnPapers
@@ -204,8 +203,7 @@ def export(options: argparse.Namespace) -> None:
     out = Path(options.out)
     if not options.out or "://" in options.out:
         raise InputError(f"--out: found {options.out!r}, expected a new folder on this machine")
-    if out.exists():
-        raise InputError(f"--out {out}: is there already; expected a new folder")
+    require(not out.exists(), f"--out {out}: is there already; expected a new folder")
     holder = next(folder for folder in out.absolute().parents if folder.exists())
     if not holder.is_dir() or not os.access(holder, os.W_OK):
         raise InputError(f"--out {out}: found no folder at {holder} that can be written, expected one")
@@ -305,8 +303,7 @@ def up(options: argparse.Namespace) -> None:
     from flows.servers.stack.control import up
 
     read_settings()  # before anything is started
-    if options.store == "":
-        raise InputError("--store: found nothing, expected a folder or an address")
+    require(options.store != "", "--store: found nothing, expected a folder or an address")
     given = {name: port for name in PORTS if (port := getattr(options, f"{name}_port")) is not None}
     up(options.full, given, options.store, options.datasets, _register)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from tqdm import tqdm
 
 from flows.forms.readers import task_name
-from gptcore.base.errors import InputError, without_password
+from gptcore.base.errors import InputError, require, without_password
 from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
@@ -79,8 +79,7 @@ def list_datasets(datasets_url: str) -> None:
     for name in names:
         if origin := ORIGINS.get(name):
             print(f"{name:<12} {_size(origin):>10}  {origin.licence}\n{'':<25}{origin.page}")
-    if broken:
-        raise InputError(f"{datasets_url}: {', '.join(broken)} cannot be read; the reasons stand above")
+    require(not broken, f"{datasets_url}: {', '.join(broken)} cannot be read; the reasons stand above")
 
 
 def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
@@ -96,8 +95,7 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
     from gptcore.fetch.download import FetchError
 
     wanted = origins_named(names)
-    if "://" in to:
-        raise InputError(f"--to: found {to!r}, expected a folder on this machine")
+    require("://" not in to, f"--to: found {to!r}, expected a folder on this machine")
     folder = Path(to)
     refused, failed = [], []
     try:
@@ -122,8 +120,7 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
         print(f"{origin.name}: {folder / origin.folder}: {state}", flush=True)
     if failed:
         raise FetchError(f"{', '.join(failed)}: not fetched; the reasons stand above")
-    if len(refused) == len(wanted):
-        raise InputError(f"{', '.join(refused)}: has to be asked for; how stands above")
+    require(len(refused) < len(wanted), f"{', '.join(refused)}: has to be asked for; how stands above")
 
 
 def _fetched(origin: Origin) -> str:

@@ -15,7 +15,7 @@ from flows.cli.display import shown
 from flows.forms.checks import any_model, chosen_tasks, datasets_folder
 from flows.forms.references import fine_tuned_model, named_task, pretrained_model
 from flows.servers.signals import Ended
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json
 from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.submission import files_of, glue_submission
@@ -69,8 +69,7 @@ def zero_shot(
     if not recorded_family(store.manifest(artifact)["config"]["model"]).generates and not tasks:
         there = [task for task in there if task == BLIMP]
     chosen = list(tasks) or there
-    if not chosen:
-        raise InputError(f"{datasets_url}: found nothing that {artifact.short} can be scored on; expected BLiMP/")
+    require(chosen, f"{datasets_url}: found nothing that {artifact.short} can be scored on; expected BLiMP/")
     with shown("zero-shot"):
         from tasks.stages.evaluation import (
             score_blimp,  # these bring torch along
@@ -180,6 +179,5 @@ def served_model(store: Store, name: str, model: str) -> Artifact:
             f"{name}: found no task and no model of this name; expected one of {', '.join(REGISTRY | BEYOND)}, a REF"
         )
     artifact = any_model(store, name)
-    if model:
-        raise InputError(f"--model {model}: found {name} beside it, a model itself; expected a task or no --model")
+    require(not model, f"--model {model}: found {name} beside it, a model itself; expected a task or no --model")
     return artifact

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from flows.forms.parameters import PipelineParameters
 from flows.forms.settings import chosen_preset
-from gptcore.base.errors import InputError, refuse_password
+from gptcore.base.errors import InputError, refuse_password, require
 from tasks.store.state import state_folder
 
 WEBHOOK_VARIABLE = "GPTMILL_WEBHOOK"
@@ -95,12 +95,10 @@ def read_settings(path: str | Path | None = None) -> Settings:
 
 def _schedule(file: Path, number: int, item: Any) -> PipelineSchedule:
     where = f"{file}: schedule {number}"
-    if not isinstance(item, dict):
-        raise InputError(f"{where}: found {item!r}, expected a table")
+    require(isinstance(item, dict), f"{where}: found {item!r}, expected a table")
     _check_fields(where, item, _FIELDS)
     for needed in ("name", "cron"):
-        if needed not in item:
-            raise InputError(f"{where}: found no {needed}, expected one")
+        require(needed in item, f"{where}: found no {needed}, expected one")
     if not _NAME.fullmatch(item["name"]):
         raise InputError(f"{where}: name: found {item['name']!r}, expected small letters, digits and dashes")
     where = f"{file}: schedule {item['name']}"
@@ -171,8 +169,7 @@ def _number(word: str, names: list[str]) -> int:
 
 def _check_fields(where: str, found: Mapping[str, Any], expected: Mapping[str, type]) -> None:
     for name, value in found.items():
-        if name not in expected:
-            raise InputError(f"{where}: found {name!r}, expected {', '.join(expected)}")
+        require(name in expected, f"{where}: found {name!r}, expected {', '.join(expected)}")
         if type(value) is not expected[name]:
             kinds = {str: "a text", bool: "true or false", dict: "a table", list: "a list of tables: [[schedule]]"}
             raise InputError(f"{where}: {name}: found {_shown(value)}, expected {kinds[expected[name]]}")

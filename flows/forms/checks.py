@@ -13,7 +13,7 @@ from flows.forms.fields import as_typed
 from flows.forms.readers import task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
 from flows.forms.settings import FROM_TASK
-from gptcore.base.errors import InputError, refuse_password
+from gptcore.base.errors import InputError, refuse_password, require
 from gptcore.base.filesystems import require_s3
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES, Family
@@ -56,8 +56,7 @@ def check_network(store: Store, checkpoint: str, layers: int = -1) -> Family:
     :raises InputError: the model is not there, or has fewer blocks.
     """
     network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
-    if layers > network.layers:
-        raise InputError(f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
+    require(layers <= network.layers, f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
     return FAMILIES[network.family]
 
 
@@ -114,8 +113,7 @@ def check_start_task(form: Any) -> None:
     if not form.from_task:
         return
     check_source(form.from_task, [form.task])
-    if not form.pretrained:
-        raise InputError(f"--from-task {form.from_task}: expected no --no-pretraining beside it")
+    require(form.pretrained, f"--from-task {form.from_task}: expected no --no-pretraining beside it")
     if form.layers >= 0:
         raise InputError(f"--from-task {form.from_task}: every block is its model's; expected no --layers beside it")
 
@@ -209,8 +207,7 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     :return: the store that is among them.
     :raises InputError: for the first that cannot, or that has a password in it.
     """
-    if not given["store"]:
-        raise InputError("--store: found nothing, expected a folder or an address")
+    require(given["store"], "--store: found nothing, expected a folder or an address")
     for name, option in ADDRESS_OPTIONS.items():
         refuse_password(given.get(name) or "")
         require_s3(given.get(name) or "", option)
@@ -264,8 +261,7 @@ def chosen_tasks(wanted: Sequence[str], datasets_url: str) -> list[Task]:
     there = available(datasets_url, wanted)
     if missing := [name for name in wanted if name not in there and name not in own]:
         raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there) or 'no dataset'}")
-    if not there:
-        raise InputError(f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
+    require(there, f"{datasets_url}: no dataset found; expected sub-folders such as MNLI, SST-2, RACE")
     return _each_once([own.get(name) or Task(fitted(task_spec(name), datasets_url)) for name in wanted or there])
 
 
@@ -274,8 +270,7 @@ def task_file(file: str, datasets_url: str) -> str:
 
     :raises InputError: it is no task's file; names its field.
     """
-    if not is_task_file(file):
-        raise InputError(f"--task: found {file!r}, expected a task's TOML file")
+    require(is_task_file(file), f"--task: found {file!r}, expected a task's TOML file")
     address = task_name(file)
     read_own_task(address, datasets_url)
     return address

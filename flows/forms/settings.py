@@ -8,7 +8,7 @@ from typing import Any
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, distillation, preset_named
 from gptcore.families import FAMILIES, shape_settings
@@ -76,10 +76,8 @@ def _students_family(form: Any, teacher: NetworkConfig, short: str) -> str:
     said, own = form.overrides.get("family"), FAMILIES[teacher.family]
     if own.generates:
         is_one = f"a student of {own.title} ({short}) is one, too; expected none"
-        if said not in (None, own.name):
-            raise InputError(f"family = {said!r} in the settings: {is_one}")
-        if form.family not in (own.name, STUDENT):
-            raise InputError(f"--family {form.family}: {is_one}")
+        require(said in (None, own.name), f"family = {said!r} in the settings: {is_one}")
+        require(form.family in (own.name, STUDENT), f"--family {form.family}: {is_one}")
         return own.name
     if said is not None and form.family not in (said, STUDENT):
         raise InputError(f"family = {said!r} in the settings, --family {form.family}; expected one of the two")
@@ -116,7 +114,6 @@ def chosen_sampling(preset: str, overrides: dict[str, Any], seed: int | None) ->
     :param seed: None: the settings' own.
     :raises InputError: an unknown preset or setting, or a value that does not fit.
     """
-    if preset not in ABSTRACTS:
-        raise InputError(f"preset {preset!r} is not known; expected one of {', '.join(ABSTRACTS)}")
+    require(preset in ABSTRACTS, f"preset {preset!r} is not known; expected one of {', '.join(ABSTRACTS)}")
     chosen = replace_settings(ABSTRACTS[preset].sampling, overrides.get("sampling", {}), "overrides: sampling")
     return chosen if seed is None else dataclasses.replace(chosen, seed=seed)

@@ -23,7 +23,7 @@ from flows.forms.checks import (
 )
 from flows.forms.references import teacher_model
 from flows.forms.settings import chosen_preset, distilled_preset, refuse_setting
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.config import (
     EncoderConfig,
     ModelConfig,
@@ -230,8 +230,7 @@ def check_distillation(store: Store, form: Any) -> None:
 
 def _check_students(store: Store, form: Any, compared: Compared) -> None:
     if not form.teacher:
-        if form.start:
-            raise InputError(f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
+        require(not form.start, f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
         preset = chosen_preset(teachers_form(form))
         check_graph(store, form.graph, preset.family, form.links)
         for plan in plans(form, preset.model, f"--preset {form.preset}", compared):

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import fsync_folder
 from tasks.store.state import state_folder
 
@@ -41,7 +41,12 @@ def ensure_credentials(prefect_url: str, mlflow_url: str, s3_url: str) -> dict[s
 
     :raises InputError: the file is none of ours, or others can read it.
     """
-    there = read_credentials() if credentials_file().exists() else _new_secrets()
+    if credentials_file().exists():
+        there = read_credentials()
+    else:
+        there = {name: secrets.token_hex(_BYTES) for name in (MLFLOW[2], S3[2], *_SERVERS)}
+        there |= {PREFECT[1]: f"{ADMIN}:{secrets.token_hex(_BYTES)}", MLFLOW[1]: ADMIN}
+        there[S3[1]] = f"gptmill-{secrets.token_hex(4)}"
     addresses = {PREFECT[0]: f"{prefect_url}/api", MLFLOW[0]: mlflow_url, S3[0]: s3_url}
     credentials = {name: {**there, **addresses}[name] for name in _NAMES}
     _write(credentials)
@@ -60,8 +65,7 @@ def read_credentials() -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason}); put the file back, or gptmill down --wipe") from None
-    if mode & 0o077:
-        raise InputError(f"{path}: others may read it (mode {mode:03o}), expected 600; run chmod 600 {path}")
+    require(not mode & 0o077, f"{path}: others may read it (mode {mode:03o}), expected 600; run chmod 600 {path}")
     found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     if missing := [name for name in _NAMES if not found.get(name)]:
         raise InputError(f"{path}: found no {', '.join(missing)}; put the file back, or gptmill down --wipe")
@@ -80,16 +84,6 @@ def client_environment(credentials: Mapping[str, str], given: Mapping[str, str])
     if not given.keys() & {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"}:
         wanted |= {name: credentials[name] for name in S3}
     return {name: value for name, value in wanted.items() if name not in given}
-
-
-def _new_secrets() -> dict[str, str]:
-    fresh = {name: secrets.token_hex(_BYTES) for name in (MLFLOW[2], S3[2], *_SERVERS)}
-    return {
-        **fresh,
-        PREFECT[1]: f"{ADMIN}:{secrets.token_hex(_BYTES)}",
-        MLFLOW[1]: ADMIN,
-        S3[1]: f"gptmill-{secrets.token_hex(4)}",
-    }
 
 
 def _write(credentials: Mapping[str, str]) -> None:

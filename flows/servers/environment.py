@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import client_environment, read_credentials
-from gptcore.base.errors import InputError, without_password
+from gptcore.base.errors import InputError, require, without_password
 from gptcore.base.files import checked_object, read_object
 from tasks.store.state import state_folder
 
@@ -182,8 +182,7 @@ def _require_answer(url: str) -> None:
         )
     from gptcore.base.filesystems import answers_at  # brings fsspec along: not for `--help`
 
-    if not answers_at(url):
-        raise InputError(f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
+    require(answers_at(url), f"Prefect at {without_password(url)}: does not answer; check PREFECT_API_URL")
 
 
 def require_log_in() -> None:

@@ -32,7 +32,11 @@ def main(options: Sequence[str] | None = None) -> None:
     from mlflow.cli import cli
 
     options = sys.argv[1:] if options is None else options
-    names = own_names(*_address(options), os.environ.get(NAMES_VARIABLE, "").split())
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=5000)
+    known, _ = parser.parse_known_args(options)
+    names = own_names(known.host, known.port, os.environ.get(NAMES_VARIABLE, "").split())
     os.environ[_SERVED] = ",".join(sorted(names))  # for the guard, and for MLflow's own check
     pages = (f"{scheme}://{name}" for scheme in ("http", "https") for name in sorted(names))
     os.environ.setdefault("MLFLOW_SERVER_CORS_ALLOWED_ORIGINS", ",".join(pages))
@@ -58,14 +62,6 @@ def _with_guard(build: Callable[_Given, list[str]]) -> Callable[_Given, list[str
         return [*found, *(() if "--factory" in found else ("--factory",)), "flows.servers.mlflow_server:application"]
 
     return command
-
-
-def _address(options: Sequence[str]) -> tuple[str, int]:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=5000)
-    known, _ = parser.parse_known_args(options)
-    return known.host, known.port
 
 
 if __name__ == "__main__":

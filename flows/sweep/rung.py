@@ -146,7 +146,11 @@ def _outcome(
     trained = PretrainCounts.of(store, model)
     metrics = {LOSS: trained.figures[LOSS], "validation/perplexity": trained.validation_perplexity}
     if plan.objective == BITS:
-        metrics[BITS] = _bits(inputs, trial, trained)
+        books = inputs.text(trial).books
+        assert books is not None, "as trials pre-train"
+        encoded, scored = ShardsCounts.of(store, books.shards), trained.validation_tokens
+        tokens = encoded.splits["validation"].n_tokens
+        metrics[BITS] = bits_per_byte(trained.figures[LOSS], scored, tokens, encoded.n_vocab, inputs.held_out_bytes)
     results = [FinetuneCounts.of(store, artifact) for artifact in tuned]
     if results:
         for task in inputs.tasks:
@@ -169,11 +173,3 @@ def _outcome(
         metrics=metrics,
         checkpoint=model.digest,
     )
-
-
-def _bits(inputs: TrialInputs, trial: Trial, trained: PretrainCounts) -> float:
-    books = inputs.text(trial).books
-    assert books is not None, "as trials pre-train"
-    encoded = ShardsCounts.of(inputs.store, books.shards)
-    tokens, scored = encoded.splits["validation"].n_tokens, trained.validation_tokens
-    return bits_per_byte(trained.figures[LOSS], scored, tokens, encoded.n_vocab, inputs.held_out_bytes)

@@ -9,13 +9,15 @@ from typing import Any
 
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
-from flows.forms.parameters import OnBooks
+from flows.forms.parameters import OnBooks, PretrainParameters
+from flows.forms.references import pretrained_model, teacher_model
 from flows.forms.settings import chosen_preset
+from flows.forms.students import check_teacher
+from flows.knowledge.graph import mentioned
 from flows.servers import signals
 from flows.trainings.books import books_and_datasets, books_to_shards
 from flows.trainings.failures import Failures, each_apart
 from flows.trainings.grid import Arm, Grid, grid_of
-from flows.trainings.requests import given_model, pretraining, taught_by
 from flows.trainings.train import run_one
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import updates_of
@@ -24,15 +26,16 @@ from gptcore.families import FAMILIES, Family
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
+from tasks.report.card import amount
 from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.ngrams import measure_ngrams
 from tasks.stages.pretrain import PretrainRequest
-from tasks.stages.tokenizer import pin_tokenizer
+from tasks.stages.tokenizer import import_model, is_model_folder, pin_tokenizer
 from tasks.stages.training import Distillation
 from tasks.store.artifact import Artifact
 from tasks.store.counts import ShardsCounts, TokenizerCounts
 from tasks.store.lineage import ancestor, own_tokenizer
-from tasks.store.references import check_start
+from tasks.store.references import check_start, n_parameters
 from tasks.store.store import Store
 
 
@@ -197,3 +200,56 @@ def trained_model(request: PretrainRequest) -> Artifact:
     checkpoint = run_one(request)
     list_checkpoints(request.store)
     return checkpoint
+
+
+# --- what forms name, as parts of a training ---
+
+
+def given_model(store: Store, ref: str, generates: bool = False) -> Artifact:
+    """A pre-trained model that a form names; of a folder of Hugging Face's a copy in the store.
+
+    :param generates: whether "latest" means one that generates text.
+    :raises InputError: there is none.
+    """
+    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates)
+
+
+def named_by_size(store: Store, model: Artifact) -> str:
+    """What tables call a model beside others: its weights, without the commas that MLflow refuses, and its digest."""
+    return f"{amount(n_parameters(store, model)).replace(',', '')} {model.short[:6]}"
+
+
+def taught_by(store: Store, ref: str, preset: Preset) -> Distillation | None:
+    """What a network learns from the teacher that a form names; None where ``ref`` is empty.
+
+    :raises InputError: a teacher that is not there or does not fit, or a family that needs one.
+    """
+    check_teacher(store, ref, preset)
+    if not ref:
+        return None
+    return Distillation(teacher_model(store, ref), preset.distil)
+
+
+def pretraining(
+    store: Store,
+    parameters: OnBooks | PretrainParameters,
+    preset: Preset,
+    shards: Artifact,
+    start: Artifact | None,
+    distillation: Distillation | None,
+) -> PretrainRequest:
+    """The pre-training that a form asks for, by what it names.
+
+    :raises InputError: its parts do not fit together.
+    """
+    return PretrainRequest(
+        store,
+        shards,
+        preset.model,
+        preset.pretrain,
+        nproc=parameters.nproc,
+        sharded=parameters.shard,
+        start=start,
+        distillation=distillation,
+        mentions=mentioned(store, parameters.graph, parameters.links, FAMILIES[preset.family], shards),
+    )

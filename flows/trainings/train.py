@@ -16,14 +16,20 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
-from flows.trainings.requests import REQUESTS
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
+from tasks.stages.finetune import FinetuneRequest
+from tasks.stages.papers import AdaptRequest
+from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Training
 from tasks.store.store import Store
 from tasks.tracking.logs import Underway, duration, progress
 
 _SHOWN = 1.0  # seconds between two states of the progress on Prefect's page
 Made = TypeVar("Made")
+REQUESTS: dict[str, type[Training[object]]] = {
+    kind.stage: kind for kind in (PretrainRequest, FinetuneRequest, AdaptRequest)
+}
+"""Stage -> its kind of training."""
 
 
 @dataclass(frozen=True)

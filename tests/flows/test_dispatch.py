@@ -15,8 +15,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from flows.trainings import dispatch
 from flows.trainings.dispatch import ChildFailed, dispatch_training
-from flows.trainings.requests import REQUESTS
-from flows.trainings.train import Policy, run_all
+from flows.trainings.train import REQUESTS, Policy, run_all
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, EncoderConfig, FinetuneConfig, PretrainConfig

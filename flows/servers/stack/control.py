@@ -90,7 +90,12 @@ def status() -> None:
         print("The stack is not running. Start it: gptmill up")
         return
     layout = Layout(**record["layout"])
-    credentials, refusal = _log_in(record)
+    credentials: Mapping[str, str] = {}
+    refusal: InputError | None = None
+    try:
+        credentials = log_in(record) if layout.full else {}
+    except InputError as error:
+        refusal = error
     answering = set()
     for name in layout.names:
         process = record["processes"].get(name)
@@ -127,16 +132,6 @@ def _alone() -> Iterator[None]:
         print("waiting for another gptmill up or down ...", flush=True)
     with exclusive(lock, "another gptmill up or down"):
         yield
-
-
-def _log_in(record: Mapping[str, Any]) -> tuple[Mapping[str, str], InputError | None]:
-    """What the stack's servers are asked with; else why they cannot be."""
-    if not record["layout"]["full"]:
-        return {}, None
-    try:
-        return log_in(record), None
-    except InputError as error:
-        return {}, error
 
 
 def _wanted(full: bool, ports: Mapping[str, int]) -> tuple[Layout, dict[str, Process]]:

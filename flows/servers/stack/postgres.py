@@ -22,7 +22,7 @@ import psutil
 
 from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, POSTGRES_PASSWORD, PREFECT_DATABASE_PASSWORD
 from flows.servers.stack.processes import Service
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
@@ -145,8 +145,7 @@ def _remove_stale_lock(data: Path) -> None:
         running = Path(psutil.Process(pid).exe()).name == "postgres" and str(data) in psutil.Process(pid).cmdline()
     except psutil.NoSuchProcess:
         running = False
-    if running:
-        raise InputError(f"{data}: PostgreSQL works on it already (pid {pid}), started by no stack; stop it first")
+    require(not running, f"{data}: PostgreSQL works on it already (pid {pid}), started by no stack; stop it first")
     lock.unlink()
 
 

@@ -20,7 +20,7 @@ from flows.servers.environment import AWAY, answers, pages_of
 from flows.servers.pools import CPU, GPU, worker_online
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.processes import Service
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from tasks.jobs.placement import slots
 from tasks.store.state import state_folder
 
@@ -75,8 +75,7 @@ class Layout:
         taken: dict[int, str] = {}
         for name, port in self.chosen.items():
             every, last = (s3.ports(port), s3.LAST_PORT) if name == s3.NAME else ([port], _LAST_PORT)
-            if not 0 < port <= last:
-                raise InputError(f"--{name}-port: found {port}, expected 1 to {last}")
+            require(0 < port <= last, f"--{name}-port: found {port}, expected 1 to {last}")
             for one in every:
                 if one in taken:
                     others = f" (it takes {', '.join(map(str, every))})" if len(every) > 1 else ""
