@@ -15,6 +15,7 @@ from flows.analysis.common import (
     of_family,
     publish_all,
     require_own_families,
+    rows_of,
     scored,
     scores_of,
 )
@@ -57,7 +58,7 @@ def objectives(parameters: AnalysisParameters) -> list[Analysis]:
             if name == DEFAULT:
                 found.append(Trained(_LSTM, chain, chain.pretrain_lstm(budget)))
             models += found
-            rows += scored(chain, parameters, list(chain.datasets), [model.arm for model in found]).rows[: len(found)]
+            rows += rows_of(found, parameters)
     return publish_all([_table(models, rows, parameters)], parameters)
 
 
@@ -109,7 +110,8 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
         )
         for score, curves in points.items()
     ]
-    references = [_reference(score, levels.get(score)) for score in points]
+    lines = {score: "chance" if score == "BLiMP" else "bag of words" for score in points}
+    references = [{line: level} if (level := levels.get(score)) is not None else {} for score, line in lines.items()]
     header = ("model", *COST, "updates", "held-out loss", "BLiMP", "average", *tasks)
     how_many = f"about {parameters.max_rows:,} pairs a field" if parameters.max_rows else "all pairs"
     notes = [
@@ -122,13 +124,6 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
     panels = Panels(figures, named(first, title), references, one_scale=False)
     identity = identity_of(models, rows) | {"max_pairs": parameters.max_rows}
     return Analysis("objectives", title, header, body, identity, metrics, notes, panels)
-
-
-def _reference(score: str, level: float | None) -> dict[str, float]:
-    """The thin line of a panel, and what it is."""
-    if level is None:
-        return {}
-    return {"chance" if score == "BLiMP" else "bag of words": level}
 
 
 def _blimp_of(models: list[Trained], parameters: AnalysisParameters) -> list[float | None]:

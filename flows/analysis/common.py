@@ -33,6 +33,11 @@ def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms:
     return score_tasks(chain.grid(arms, parameters.seeds, tasks), parameters.jobs).only(tasks)
 
 
+def rows_of_arms(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
+    """Those rows of :func:`scored` that are the arms'."""
+    return list(scored(chain, parameters, tasks, arms).rows[: len(arms)])
+
+
 def named(chain: Chain, title: str) -> str:
     """A figure's own title: a picture travels without its page."""
     return f"{title} (preset {chain.preset.name}, {'synthetic' if synthetic_notes(chain) else 'real'} data)"
@@ -226,8 +231,7 @@ def chosen_tasks(parameters: AnalysisParameters, defaults: Sequence[str]) -> lis
 def rows_of(models: Sequence[Trained], parameters: AnalysisParameters) -> list[Row]:
     """The rows of models of one chain, fine-tuned on its tasks."""
     chain = models[0].chain
-    arms = [model.arm for model in models]
-    return list(scored(chain, parameters, list(chain.datasets), arms).rows[: len(arms)])
+    return rows_of_arms(chain, parameters, list(chain.datasets), [model.arm for model in models])
 
 
 def identity_of(models: Sequence[Trained], rows: Sequence[Row]) -> dict[str, Any]:

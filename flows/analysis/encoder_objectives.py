@@ -23,7 +23,7 @@ from flows.analysis.common import (
     power,
     publish_all,
     rows_of,
-    scored,
+    rows_of_arms,
     scores_of,
     tokens_of_update,
 )
@@ -170,7 +170,7 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
         kept = snapshots(chain.store, model.checkpoint)[-_KEPT:]
         arms = [Arm(f"after {step:,} updates", model.checkpoint, {"snapshot": step}) for step in kept]
         arms.append(model.arm)
-        rows = scored(chain, parameters, tasks, arms).rows[: len(arms)]
+        rows = rows_of_arms(chain, parameters, tasks, arms)
         suites += [row.suite for row in rows]
         points = []
         for step, row in zip([*kept, last], rows, strict=True):

@@ -7,7 +7,7 @@ import statistics
 
 from prefect import flow
 
-from flows.analysis.common import about, cell_text, named, percent, publish_all, scored, synthetic_notes
+from flows.analysis.common import about, cell_text, named, percent, publish_all, rows_of_arms, synthetic_notes
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
@@ -34,7 +34,7 @@ _TRAIN_ROWS = 1000
 def tables(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 1: rows read beside rows published. Tables 2, 3 and 4: our row under the published ones."""
     chain = run_chain(parameters)
-    row = _rows(chain, parameters, list(chain.datasets), [pretrained_arm(chain.checkpoint)])[0]
+    row = rows_of_arms(chain, parameters, list(chain.datasets), [pretrained_arm(chain.checkpoint)])[0]
     found = [_table1(chain), *(_results_table(chain, row, number) for number in (2, 3, 4))]
     return publish_all(found, parameters)
 
@@ -45,7 +45,7 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
     wanted = _wanted(parameters, list(ABLATIONS[0].percent))
     chain = run_chain(parameters, wanted)
     arms = ablations(chain.preset, wanted, chain.checkpoint, chain.pretrain_lstm())
-    rows = _rows(chain, parameters, wanted, arms)
+    rows = rows_of_arms(chain, parameters, wanted, arms)
     columns = [task for task in ABLATIONS[0].percent if task in wanted]
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
@@ -93,7 +93,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     n_layer = chain.preset.model.layers
     arms = [Arm(f"{n} layers", chain.checkpoint, {"n_transfer": n}) for n in range(n_layer)]
     arms.append(pretrained_arm(chain.checkpoint))  # all of them: the row that the pipeline has made
-    rows = _rows(chain, parameters, wanted, arms)
+    rows = rows_of_arms(chain, parameters, wanted, arms)
     curves: list[Curve] = []
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
@@ -128,11 +128,6 @@ def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
             f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these"
         )
     return there
-
-
-def _rows(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
-    """Every arm's row of the leaderboard, cut to ``tasks``, in the arms' order."""
-    return list(scored(chain, parameters, tasks, arms).rows[: len(arms)])
 
 
 def _table1(chain: Chain) -> Analysis:

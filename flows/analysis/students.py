@@ -155,11 +155,13 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
     if isinstance(network_of(chain.store, chain.checkpoint), EncoderConfig):
         body += [_published(row, tasks) for row in DISTILLED]
+    first, *others = (short(PretrainCounts.of(chain.store, arm.checkpoint).tokens_seen) for arm in grid.arms)
     costs = ("weights", "MB", "ms a row", "rows/s", "memory, MB")
     header = ("model", "as", "perplexity", *costs, "average", "of the teacher", *tasks)
     notes = [
         *synthetic_notes(chain),
-        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s); {_seen(chain, grid)}",
+        f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s); "
+        f"tokens seen in pre-training: the teacher {first}, the others {', '.join(dict.fromkeys(others))}",
         "ms a row (batch of 1, median), rows/s (batches of 32), memory (above the process without a model): one core "
         f"of this machine, on {measured}'s dev rows; measured once, kept in the store",
         _PERPLEXITY,
@@ -180,12 +182,6 @@ def _with_class(tasks: Sequence[str]) -> str:
         if task not in known or not form_of(known[task]).places:
             return task
     raise InputError(f"--tasks: found {', '.join(tasks)}, expected one with classes among them, to measure speed on")
-
-
-def _seen(chain: Chain, grid: Grid) -> str:
-    """How much text the teacher saw in its pre-training, and how much the others did in theirs."""
-    first, *others = (short(PretrainCounts.of(chain.store, arm.checkpoint).tokens_seen) for arm in grid.arms)
-    return f"tokens seen in pre-training: the teacher {first}, the others {', '.join(dict.fromkeys(others))}"
 
 
 def _published(row: PublishedModel, columns: Sequence[str]) -> tuple[str, ...]:

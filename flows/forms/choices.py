@@ -36,22 +36,25 @@ def checkpoints_of(store: Store) -> list[str]:
 def with_choices(schema: dict[str, Any], choices: list[str]) -> dict[str, Any]:
     """A deployment's parameter schema whose fields `checkpoint` list ``choices`` and still take any text."""
     changed = deepcopy(schema)
-    for definition in changed.get("definitions", {}).values():
-        field = definition.get("properties", {}).get("checkpoint")
-        if field is not None:
-            field.pop("type", None)
-            field["anyOf"] = [{"title": "type one", "type": "string"}, {"title": "choose", "enum": choices}]
+    for field in _checkpoints(changed):
+        field.pop("type", None)
+        field["anyOf"] = [{"title": "type one", "type": "string"}, {"title": "choose", "enum": choices}]
     return changed
 
 
 def without_choices(schema: dict[str, Any]) -> dict[str, Any]:
     """What :func:`with_choices` was made from."""
     changed = deepcopy(schema)
-    for definition in changed.get("definitions", {}).values():
-        field = definition.get("properties", {}).get("checkpoint", {})
+    for field in _checkpoints(changed):
         if field.pop("anyOf", None):
             field["type"] = "string"
     return changed
+
+
+def _checkpoints(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields `checkpoint` of a deployment's parameter schema."""
+    fields = (definition.get("properties", {}) for definition in schema.get("definitions", {}).values())
+    return [found["checkpoint"] for found in fields if "checkpoint" in found]
 
 
 def with_own_tasks(schema: dict[str, Any], files: Iterable[str]) -> dict[str, Any]:

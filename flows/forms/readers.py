@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flows.servers.environment import absolute
 from gptcore.base.errors import InputError
 
 
@@ -22,12 +24,7 @@ def task_name(text: str) -> str:
     from gptcore.nlu.own_task import is_task_file
     from gptcore.nlu.registry import task_spec
 
-    return _absolute(text) if is_task_file(text) else task_spec(text).name
-
-
-def _absolute(address: str) -> str:
-    """A local path from the root, as a flow may run in another folder; any other address as it is."""
-    return address if "://" in address else str(Path(address).absolute())
+    return absolute(text) if is_task_file(text) else task_spec(text).name
 
 
 def task_names(comma_separated: str) -> list[str]:
@@ -42,7 +39,7 @@ def prompt_task_names(comma_separated: str) -> list[str]:
     """The tasks in a list, by name or by the address of a user's own task's file."""
     from gptcore.nlu.own_task import is_task_file
 
-    return [_absolute(name) if is_task_file(name) else name for name in listed(comma_separated)]
+    return [absolute(name) if is_task_file(name) else name for name in listed(comma_separated)]
 
 
 def shot_counts(comma_separated: str) -> list[int]:
@@ -56,37 +53,6 @@ def shot_counts(comma_separated: str) -> list[int]:
     return [int(item) for item in found]
 
 
-def learning_rates(comma_separated: str) -> list[float]:
-    """The numbers in a list of learning rates.
-
-    :raises InputError: something else than a number.
-    """
-    return _numbers(comma_separated, "--rates", "2e-5,3e-5,5e-5")
-
-
-def budgets(comma_separated: str) -> list[float]:
-    """The numbers in a list of floating-point operations.
-
-    :raises InputError: something else than a number.
-    """
-    return _numbers(comma_separated, "--operations", "1e14,3e14")
-
-
-def _numbers(comma_separated: str, option: str, example: str) -> list[float]:
-    try:
-        return [float(item) for item in listed(comma_separated)]
-    except ValueError:
-        raise InputError(f"{option}: found {comma_separated!r}, expected numbers, as {example}") from None
-
-
-def config_file(file: str) -> dict[str, Any]:
-    """The settings in the TOML file that ``--config`` names.
-
-    :raises InputError: the file cannot be read, or is no TOML.
-    """
-    return toml_file(file, "--config ")
-
-
 def toml_file(file: str, option: str) -> dict[str, Any]:
     """What a TOML file holds.
 
@@ -98,3 +64,23 @@ def toml_file(file: str, option: str) -> dict[str, Any]:
         raise InputError(f"{option}{file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
         raise InputError(f"{option}{file}: not TOML: {error}") from None
+
+
+config_file = partial(toml_file, option="--config ")
+"""The settings in the TOML file that ``--config`` names."""
+
+
+def numbers(comma_separated: str, option: str, example: str) -> list[float]:
+    """The numbers in a list.
+
+    :raises InputError: something else than a number.
+    """
+    try:
+        return [float(item) for item in listed(comma_separated)]
+    except ValueError:
+        raise InputError(f"{option}: found {comma_separated!r}, expected numbers, as {example}") from None
+
+
+learning_rates = partial(numbers, option="--rates", example="2e-5,3e-5,5e-5")
+budgets = partial(numbers, option="--operations", example="1e14,3e14")
+"""The floating-point operations in a list."""

@@ -163,7 +163,8 @@ def _train(request: Training[object]) -> None:
             elif state.is_completed():
                 raise ChildFailed(f"{title}: its run ended well, but {store.url} does not have it: another store there")
             elif own:
-                raise _error(title, reason)
+                kind, _, words = reason.removeprefix("Flow run encountered an exception: ").partition(": ")
+                raise InputError(words) if kind == "InputError" else ChildFailed(f"{title}: {reason}")
             # else somebody else's run that was adopted, and failed or was cancelled: now one of our own
 
 
@@ -206,12 +207,6 @@ def _followed(client: SyncPrefectClient, child: FlowRun, own: bool, wait: Wait) 
         raise
     finally:
         wait.over()
-
-
-def _error(title: str, reason: str) -> Exception:
-    """The child's exception, as far as its kind matters here: bad input is no failed work."""
-    kind, _, words = reason.removeprefix("Flow run encountered an exception: ").partition(": ")
-    return InputError(words) if kind == "InputError" else ChildFailed(f"{title}: {reason}")
 
 
 def _pool(client: SyncPrefectClient) -> str | None:

@@ -29,7 +29,7 @@ from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
-from tasks.report.leaderboard import Leaderboard, Row, published_rows
+from tasks.report.leaderboard import Leaderboard, published_rows
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
 from tasks.report.score import Score, ZeroShot, dataset_origin
 from tasks.report.suites import Suite, check_origin, notes_on, open_suite, read_leaderboard, record_row, row_of
@@ -41,7 +41,7 @@ from tasks.store.counts import WeightsCounts
 from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
-from tasks.tracking.provenance import Data, artifact_page, has_inputs, log_inputs
+from tasks.tracking.provenance import artifact_page, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
 
 
@@ -120,7 +120,13 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
     inputs = [task_data(store, dataset) for dataset in datasets.values()]
     for future in measured:  # before the first error is raised: one bad task does not waste the others' work
         future.wait()
-    rows += _baseline_rows(tracker, data, [future.result() for future in measured], inputs)
+    baselines = [future.result() for future in measured]
+    for label in BASELINES:
+        suite = Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]})
+        with open_suite(tracker, suite) as run:
+            if not has_inputs(run):
+                log_inputs(run, inputs)
+            rows.append(record_row(run, row_of(suite, [score[label] for score in baselines])))
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
     board = Leaderboard((*rows, *published_rows()), (*grid.notes, *notes))
@@ -189,19 +195,6 @@ def _scores(results: Sequence[tuple[str, Score | Exception]], failures: Failures
     for name, error in failed:
         failures.setdefault(name, error)
     return [score for name, score in results if not isinstance(score, Exception) and name not in dict(failed)]
-
-
-def _baseline_rows(
-    tracker: Tracker, data: Mapping[str, str], scores: list[dict[str, Score]], inputs: list[Data]
-) -> list[Row]:
-    rows = []
-    for label in BASELINES:
-        suite = Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]})
-        with open_suite(tracker, suite) as run:
-            if not has_inputs(run):
-                log_inputs(run, inputs)
-            rows.append(record_row(run, row_of(suite, [score[label] for score in scores])))
-    return rows
 
 
 def suite_of(

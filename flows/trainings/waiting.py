@@ -156,7 +156,8 @@ class _Board:
             names = list(self._since)
             more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
             titles = f"{', '.join(names[:_SHOWN_NAMES])}{more}"
-            words = f"{titles}: waiting for {duration(now - started)}, since {_clock(now - started)}: {why}"
+            clock = datetime.fromtimestamp(time.time() - (now - started)).astimezone()
+            words = f"{titles}: waiting for {duration(now - started)}, since {clock:%H:%M}: {why}"
             if news:
                 self._said, self._why = now, why
                 (logger().warning if warn else logger().info)("%s", words)
@@ -189,8 +190,3 @@ _board = _Board()
 def announced() -> None:
     """The log has just said that trainings will wait for a worker, as none is online."""
     _board.announced(NONE_ONLINE)
-
-
-def _clock(seconds_ago: float) -> str:
-    """The time of the day, as this machine's clock shows it."""
-    return datetime.fromtimestamp(time.time() - seconds_ago).astimezone().strftime("%H:%M")

@@ -75,7 +75,9 @@ def prepare(credentials: Mapping[str, str]) -> None:
     try:
         with open(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(credentials[POSTGRES_PASSWORD])
-        _give_away(fresh, password)
+        if _as_nobody()[:1] == ("setpriv",):  # nobody works on them, not root in a namespace
+            for path in (fresh, password):
+                os.chown(path, _NOBODY, _NOBODY)
         command = [*_as_nobody(), str(program("initdb")), "-D", str(fresh), "-U", _SUPERUSER]
         command += ["--auth=scram-sha-256", f"--pwfile={password}", "--encoding=UTF8", "--locale=C"]
         made = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
@@ -181,10 +183,3 @@ def _as_nobody() -> tuple[str, ...]:
         f"PostgreSQL does not run for root, and the user nobody cannot reach {state_folder()} or "
         f"{program('postgres')}; start the stack as another user, or where everybody may pass through"
     )
-
-
-def _give_away(*paths: Path) -> None:
-    """To nobody, where it is nobody who works on them, not root in a namespace."""
-    if _as_nobody()[:1] == ("setpriv",):
-        for path in paths:
-            os.chown(path, _NOBODY, _NOBODY)
