@@ -20,6 +20,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import LEADERBOARD, SWEEPS
+from tests.expected import expected
 from tests.flows.world import OVERRIDES, run_pipeline
 
 RATES = [1e-3, 4e-3]
@@ -130,16 +131,7 @@ def test_one_task_by_its_form_skips_the_model_that_is_there(
     assert len(tuned(store, "mnli")) == before == 2
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"from_task": "rte"}, "--from-task: rte cannot start from itself; expected another task"),
-        ({"from_task": "mlni"}, "--from-task: found 'mlni', expected one of mnli, snli"),
-        ({"from_task": "mnli", "pretrained": False}, "--from-task mnli: expected no --no-pretraining beside it"),
-        ({"from_task": "mnli", "layers": 1}, "--from-task mnli: every block is its model's; expected no --layers"),
-        ({"rates": [1e-3, 1e-3]}, "--rates: found 0.001 twice, expected each rate once"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), expected(__file__, "REFUSED"))
 def test_what_does_not_go_together_is_refused_in_one_line(
     world: tuple[str, str], store: str, fields: dict[str, Any], message: str
 ) -> None:

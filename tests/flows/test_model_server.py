@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +31,7 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.store.lineage import model_files
 from tests.expected import expected
 from tests.flows.test_serving import Shelf
+from tests.trials.scenarios import free_ports
 
 ROWS = [{"premise": f"the cat sat {n}", "hypothesis": "it sat"} for n in range(5)]
 JSON = {"content-type": "application/json"}
@@ -176,16 +176,10 @@ def test_which_model_is_meant(shelf: Shelf) -> None:
         served_model(shelf.store, model.short, "best")
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @pytest.mark.slow
 def test_a_server_takes_many_clients_and_ends_without_losing_one(shelf: Shelf, tmp_path: Path) -> None:
     shelf.finetune("rte", shelf.checkpoint)
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "flows.cli", "serve", "rte", "--store", shelf.store.url, "--port", str(port)]
     environment = {**os.environ, "GPTMILL_HOME": str(tmp_path)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)

@@ -29,6 +29,7 @@ from gptcore.base.filesystems import require_s3
 from tasks.store.artifact import Recipe
 from tasks.store.locks import is_locked
 from tasks.store.store import Store
+from tests.trials.scenarios import free_ports
 
 
 @pytest.fixture
@@ -38,16 +39,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     os.environ.clear()  # a start makes this process the stack's client
     os.environ.update(before)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def s3_port() -> int:

@@ -28,6 +28,7 @@ from tasks.store.store import Store
 from tasks.tracking.registry import referred
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import SWEEPS
+from tests.expected import expected
 from tests.flows.world import OVERRIDES
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -194,16 +195,7 @@ def test_the_page_has_the_table_and_the_picture(swept: SweepResult) -> None:
 def test_fine_tuning_is_swept_by_dev_scores(
     swept: SweepResult, others: frozenset[str], world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = {
-        "preset": "demo",
-        "objective": "dev/score",
-        "tasks": ["storycloze"],  # has public test rows, too
-        "trials": 2,
-        "rungs": 2,
-        "eta": 2,
-        "settings": {"finetune": {"epochs": 1, "max_train_rows": 32, "max_eval_rows": 32}},
-        "space": {"finetune": {"lr": [1e-3, 2e-3]}},
-    }
+    plan = expected(__file__, "of fine-tuning")  # of a task that has public test rows, too
     started = {"storycloze": {"from_task": "mnli"}}  # as a preset may have it; here nothing is trained first
     monkeypatch.setitem(PRESETS, "demo", lambda: dataclasses.replace(demo(), tasks=started))
     tracker = Tracker()
@@ -263,24 +255,31 @@ def test_a_sweep_of_tasks_without_data_is_refused(world: tuple[str, str], store:
         run(world, store, plan, datasets=str(tmp_path))
 
 
-def test_a_trial_that_failed_once_may_win_the_next_time(
-    world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = {**BY_BITS, "seed": 5}
-    reached = {1: 2.5, 2: 1.5, 3: 3.0}
-    broken = {2}
+def reaching(monkeypatch: pytest.MonkeyPatch, fails: set[tuple[int, int]], error: Exception) -> list[list[int]]:
+    """Let three trials reach 2.5, 1.5 and 3.0 but for those (trial, rung) that fail; the trials of each call."""
+    tried: list[list[int]] = []
 
     def run_rung(
         _inputs: TrialInputs, rung: Rung, trials: list[Trial], _runs: object
     ) -> dict[int, Outcome | Exception]:
-        found: dict[int, Outcome | Exception] = {}
-        for trial in trials:
-            n = trial.number
-            outcome = Outcome(n, rung.number, reached[n], updates=4, seconds=1.0, checkpoint=f"{n}" * 64)
-            found[n] = OSError("no space left on the disk") if n in broken else outcome
-        return found
+        tried.append([trial.number for trial in trials])
+        return {
+            n: error
+            if (n, rung.number) in fails
+            else Outcome(n, rung.number, (2.5, 1.5, 3.0)[n - 1], updates=4, seconds=1.0, checkpoint=f"{n}" * 64)
+            for n in tried[-1]
+        }
 
     monkeypatch.setattr("flows.sweep.flow.run_rung", run_rung)
+    return tried
+
+
+def test_a_trial_that_failed_once_may_win_the_next_time(
+    world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {**BY_BITS, "seed": 5}
+    broken = {(2, 1)}
+    reaching(monkeypatch, broken, OSError("no space left on the disk"))
     assert run(world, store, plan).winner.trial == 1
     broken.clear()
     assert run(world, store, plan).winner.trial == 2
@@ -303,21 +302,8 @@ def test_a_trial_that_failed_once_may_win_the_next_time(
 def test_the_next_best_takes_the_place_of_the_last_that_was_left(
     world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached = {1: 2.5, 2: 1.5, 3: 3.0}
-    fails = {(2, 2), (1, 2)}  # (trial, rung)
-    tried: list[list[int]] = []
-
-    def run_rung(
-        _inputs: TrialInputs, rung: Rung, trials: list[Trial], _runs: object
-    ) -> dict[int, Outcome | Exception]:
-        tried.append([trial.number for trial in trials])
-        found: dict[int, Outcome | Exception] = {}
-        for n in tried[-1]:
-            outcome = Outcome(n, rung.number, reached[n], updates=4, seconds=1.0, checkpoint=f"{n}" * 64)
-            found[n] = ArithmeticError("loss is nan") if (n, rung.number) in fails else outcome
-        return found
-
-    monkeypatch.setattr("flows.sweep.flow.run_rung", run_rung)
+    fails = {(2, 2), (1, 2)}
+    tried = reaching(monkeypatch, fails, ArithmeticError("loss is nan"))
     plan = {**BY_BITS, "seed": 6}
     result = run(world, store, plan)
     assert tried == [[1, 2, 3], [2], [1], [3]], "trial 2 was the best, then trial 1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from flows.servers.credentials import POSTGRES_PASSWORD
 from flows.servers.stack import postgres
 from flows.servers.stack.processes import start, stop, wait_until_ready
+from tests.trials.scenarios import free_ports
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "databases.sql"
 PASSWORDS = {"gptmill": "of-the-superuser", "prefect": "of-prefect's role", "mlflow": "of-mlflow"}
@@ -25,10 +25,8 @@ OWNERS = {"prefect": "prefect", "mlflow": "mlflow", "mlflow_auth": "mlflow"}
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a PostgreSQL server of the version that `up --full` starts."""
     home = tmp_path_factory.mktemp("databases")
-    with socket.socket() as listener, pytest.MonkeyPatch.context() as changed:
-        listener.bind(("127.0.0.1", 0))
-        chosen = int(listener.getsockname()[1])
-        listener.close()
+    (chosen,) = free_ports(1)
+    with pytest.MonkeyPatch.context() as changed:
         changed.setenv("GPTMILL_HOME", str(home))
         credentials = {POSTGRES_PASSWORD: PASSWORDS["gptmill"]}
         postgres.prepare(credentials)
