@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gptcore.storyworld.papers import archive
+from tasks.store.store import Store
 from tests.flows.world import small_world
 
 
@@ -30,6 +31,12 @@ def world(_generated: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Where this module's flows keep their artifacts."""
     return str(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def shelf(store: str) -> Store:
+    """That store, opened."""
+    return Store(store)
 
 
 @pytest.fixture(scope="module")

@@ -57,22 +57,21 @@ def taught(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderbo
     return found
 
 
-def test_a_student_has_a_row_beside_its_teachers(taught: Leaderboard, store: str) -> None:
-    found = Store(store)
-    student, teacher = pretrained_model(found, "latest"), teacher_model(found, "latest")
-    manifest = found.manifest(student)
+def test_a_student_has_a_row_beside_its_teachers(taught: Leaderboard, shelf: Store) -> None:
+    student, teacher = pretrained_model(shelf, "latest"), teacher_model(shelf, "latest")
+    manifest = shelf.manifest(student)
     assert manifest["inputs"]["teacher"]["digest"] == teacher.digest
-    assert manifest["inputs"]["shards"] == found.manifest(teacher)["inputs"]["shards"]
+    assert manifest["inputs"]["shards"] == shelf.manifest(teacher)["inputs"]["shards"]
     assert manifest["config"]["model"]["n_layer"] == 1
     assert manifest["config"]["distil"]["soft_weight"] == 5.0
-    assert "DistilBERT 1 layers x 16, perplexity" in checkpoint_label(found, student)
-    assert f"student of {teacher.short}" in checkpoint_label(found, student)
+    assert "DistilBERT 1 layers x 16, perplexity" in checkpoint_label(shelf, student)
+    assert f"student of {teacher.short}" in checkpoint_label(shelf, student)
     rows = {row.name for row in taught.rows if set(row.percent) == set(TASKS)}
     assert any(name.startswith(f"DistilBERT student of {teacher.digest[:6]}") for name in rows)
     assert any(name.startswith("BERT pre-trained") for name in rows)
-    card = (found.local(student) / "model/README.md").read_text(encoding="utf-8")
+    card = (shelf.local(student) / "model/README.md").read_text(encoding="utf-8")
     assert re.search(rf"student of +\| +{teacher.short}", card)
-    assert ancestor(found, student, "corpus") == ancestor(found, teacher, "corpus")
+    assert ancestor(shelf, student, "corpus") == ancestor(shelf, teacher, "corpus")
 
 
 def test_the_same_again_finds_everything_in_the_store(taught: Leaderboard, world: tuple[str, str], store: str) -> None:
@@ -132,16 +131,15 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
         assert "\n" not in str(refused.value)
 
 
-def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, store: str) -> None:
+def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, shelf: Store) -> None:
 
-    found = Store(store)
-    tuned = next(made for made in found.list("finetune") if found.manifest(made)["config"]["task"] == "rte")
-    cost = measure_speed(found, tuned, ancestor(found, tuned, "dataset"))
+    tuned = next(made for made in shelf.list("finetune") if shelf.manifest(made)["config"]["task"] == "rte")
+    cost = measure_speed(shelf, tuned, ancestor(shelf, tuned, "dataset"))
     assert cost["parameters"] > 0
     assert all(cost[kind]["milliseconds"] > 0 and cost[kind]["rows_per_second"] > 0 for kind in KINDS)
     assert cost["int8"]["bytes"] < cost["onnx"]["bytes"]
     assert [cost[kind]["score"] is None for kind in KINDS] == [True, False, False]
-    assert not (found.local(tuned) / "exported").exists()
+    assert not (shelf.local(tuned) / "exported").exists()
 
 
 def test_students_are_compared_by_scores_and_costs(
@@ -179,9 +177,8 @@ def test_students_are_compared_by_scores_and_costs(
 
 
 @pytest.fixture(scope="module")
-def bert(taught: Leaderboard, store: str) -> Artifact:
+def bert(taught: Leaderboard, shelf: Store) -> Artifact:
     """The teacher of two layers."""
-    shelf = Store(store)
     shapes = {each: network_config(shelf.manifest(each)["config"]["model"]) for each in shelf.list("pretrain")}
     (found,) = [each for each, shape in shapes.items() if (shape.family, shape.layers) == ("bert", 2)]
     return found
@@ -262,9 +259,8 @@ def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
 
 
 def test_what_a_measurement_cannot_read_is_said_as_the_reader_says_it(
-    bert: Artifact, store: str, tmp_path: Path
+    bert: Artifact, shelf: Store, tmp_path: Path
 ) -> None:
-    shelf = Store(store)
     tuned = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == "rte")
     job = {
         "model": str(shelf.local(tuned) / "model"),

@@ -39,23 +39,22 @@ def test_every_form_has_its_cell_in_the_familys_row(board: Leaderboard) -> None:
     assert {"majority class", "bag of words"} <= {row.name.rpartition(" ")[0] or row.name for row in board.rows}
 
 
-def test_what_was_trained_is_an_encoder_and_says_so(board: Leaderboard, store: str) -> None:
-    found = Store(store)
-    assert " BERT " in checkpoint_label(found, pretrained_model(found, "latest"))
-    tuned = found.list("finetune")
+def test_what_was_trained_is_an_encoder_and_says_so(board: Leaderboard, shelf: Store) -> None:
+    assert " BERT " in checkpoint_label(shelf, pretrained_model(shelf, "latest"))
+    tuned = shelf.list("finetune")
     assert len(tuned) == len(TASKS)
     for artifact in tuned:
-        card = (found.local(artifact) / "model/README.md").read_text(encoding="utf-8")
+        card = (shelf.local(artifact) / "model/README.md").read_text(encoding="utf-8")
         assert "# BERT, fine-tuned on " in card
         assert "one linear layer" in card
         assert ("the state of each position" in card) == ("squad2" in card or "conll2003" in card)
         assert "L3" not in card
-        config = read_json(found.local(artifact) / "model/config.json")
+        config = read_json(shelf.local(artifact) / "model/config.json")
         assert (config["model"]["family"], config["model"]["words"], config["model"]["pair"]) == ("bert", False, False)
-        settings = found.manifest(artifact)["config"]["finetune"]
+        settings = shelf.manifest(artifact)["config"]["finetune"]
         assert (settings["lm_coef"], settings["warmup"]) == (0.0, 0.1)
-    for dataset in found.list("dataset"):
-        assert set(read_json(found.local(dataset, "meta.json"))["specials"]) == {"pad", "unk", "cls", "sep", "mask"}
+    for dataset in shelf.list("dataset"):
+        assert set(read_json(shelf.local(dataset, "meta.json"))["specials"]) == {"pad", "unk", "cls", "sep", "mask"}
 
 
 def test_own_rows_of_every_form_are_answered(board: Leaderboard, store: str) -> None:
@@ -159,22 +158,21 @@ def test_an_encoder_without_pairs_of_sentences_has_no_zero_shot_score(
         zero_shot(Store(store), "latest", world[1])
 
 
-def test_a_folder_of_transformers_is_read_as_what_it_is(board: Leaderboard, store: str, tmp_path: Path) -> None:
+def test_a_folder_of_transformers_is_read_as_what_it_is(board: Leaderboard, shelf: Store, tmp_path: Path) -> None:
     """Not without its head, and not with a vocabulary of another size."""
-    found = Store(store)
-    tuned = next(each for each in found.list("finetune") if found.manifest(each)["config"]["task"] == "rte")
+    tuned = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == "rte")
     folder, out = str(tmp_path / "rte"), str(tmp_path / "again")
-    inference.export(found, tuned.short, "hugging-face", folder)
+    inference.export(shelf, tuned.short, "hugging-face", folder)
     with pytest.raises(InputError, match="found BertForSequenceClassification, whose head is not read"):
-        inference.export(found, folder, "hugging-face", out, folder)
+        inference.export(shelf, folder, "hugging-face", out, folder)
     assert not Path(out).exists()
     shorter = tmp_path / "shorter"
     shorter.mkdir()
     pieces = Path(folder, "vocab.txt").read_text(encoding="utf-8").splitlines()
     (shorter / "vocab.txt").write_text("\n".join(pieces[:-3]) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=rf"its n_vocab is {len(pieces)}, the tokenizer has {len(pieces) - 3} pieces"):
-        inference.perplexity(found, folder, [b"a cat"], str(shorter))
+        inference.perplexity(shelf, folder, [b"a cat"], str(shorter))
     config = Path(folder, "config.json")
     config.write_text(config.read_text(encoding="utf-8")[:200], encoding="utf-8")
     with pytest.raises(InputError, match=r"config.json: not JSON"):
-        inference.perplexity(found, folder, [b"a cat"], folder)
+        inference.perplexity(shelf, folder, [b"a cat"], folder)

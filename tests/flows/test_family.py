@@ -25,33 +25,31 @@ def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboa
     return run_pipeline(world, store, family="gpt2", tasks=["rte"])
 
 
-def test_both_families_have_their_row_of_the_same_data(board: Leaderboard, store: str) -> None:
+def test_both_families_have_their_row_of_the_same_data(board: Leaderboard, shelf: Store) -> None:
     ours = {row.name.rpartition(" ")[0]: row for row in read_leaderboard().rows if row.kind == "ours"}
     assert {"pre-trained", "GPT-2 pre-trained"} <= set(ours)  # other tests leave rows there, too
     assert set(ours["GPT-2 pre-trained"].per_task) == {"rte"}
-    found = Store(store)
-    assert [len(found.list(stage)) for stage in ("baseline", "corpus", "tokenizer", "pretrain", "finetune")] == [
+    assert [len(shelf.list(stage)) for stage in ("baseline", "corpus", "tokenizer", "pretrain", "finetune")] == [
         1,  # of the rows as they are, whatever reads them
         2,
         2,
         2,
         2,
     ]
-    seen = {found.manifest(artifact)["counts"]["tokens_seen"] for artifact in found.list("pretrain")}
+    seen = {shelf.manifest(artifact)["counts"]["tokens_seen"] for artifact in shelf.list("pretrain")}
     assert len(seen) == 1
 
 
-def test_what_was_trained_is_of_its_family_and_says_so(board: Leaderboard, store: str) -> None:
-    found = Store(store)
-    newest = pretrained_model(found, "latest")
-    assert " GPT-2 " in checkpoint_label(found, newest)
-    assert (found.local(newest) / "model" / "README.md").read_text(encoding="utf-8").count("# GPT-2, pre-trained") == 1
+def test_what_was_trained_is_of_its_family_and_says_so(board: Leaderboard, shelf: Store) -> None:
+    newest = pretrained_model(shelf, "latest")
+    assert " GPT-2 " in checkpoint_label(shelf, newest)
+    assert (shelf.local(newest) / "model" / "README.md").read_text(encoding="utf-8").count("# GPT-2, pre-trained") == 1
     tuned = {
-        (found.local(a) / "model" / "README.md").read_text(encoding="utf-8").split("# ")[1].split(",")[0]
-        for a in found.list("finetune")
+        (shelf.local(a) / "model" / "README.md").read_text(encoding="utf-8").split("# ")[1].split(",")[0]
+        for a in shelf.list("finetune")
     }
     assert tuned == {"GPT-1", "GPT-2"}
-    kinds = {Tokenizer.load(str(found.local(artifact))).kind for artifact in found.list("tokenizer")}
+    kinds = {Tokenizer.load(str(shelf.local(artifact))).kind for artifact in shelf.list("tokenizer")}
     assert kinds == {"word", "byte-level"}
 
 

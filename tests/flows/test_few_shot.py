@@ -91,8 +91,7 @@ def test_examples_are_in_the_prompts_as_far_as_they_fit(found: list[Analysis]) -
     assert 0 < room["sst2", "2"] <= 2
 
 
-def test_what_was_answered_can_be_read(found: list[Analysis], store: str) -> None:
-    shelf = Store(store)
+def test_what_was_answered_can_be_read(found: list[Analysis], shelf: Store) -> None:
     for artifact in shelf.list("prompted"):
         lines = [json.loads(line) for line in shelf.read(artifact, FILE).decode().splitlines()]
         assert len(lines) == shelf.manifest(artifact)["counts"]["rows"] == 6

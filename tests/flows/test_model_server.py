@@ -104,10 +104,10 @@ def test_text_is_generated_with_the_settings_of_the_request(shelf: Shelf) -> Non
     folder, words = model_files(shelf.checkpoint)
     tokenizer = Tokenizer.load(str(words))
     service = Generation(load_model(str(folder)).eval(), tokenizer)
-    expected = "".join(inference.generate(shelf.store, "latest", "the cat", max_tokens=5, seed=3))
+    alone = "".join(inference.generate(shelf.store, "latest", "the cat", max_tokens=5, seed=3))
     with TestClient(application(service, {}), base_url="http://localhost") as client:
         found = client.post("/generate", json={"prompt": "the cat", "max_tokens": 5, "seed": 3})
-        assert found.json() == {"continuation": expected}
+        assert found.json() == {"continuation": alone}
         for body, message in expected(__file__, "BAD_PROMPTS"):
             answer = client.post("/generate", json=body)
             assert (answer.status_code, message in answer.json()["error"]) == (400, True)

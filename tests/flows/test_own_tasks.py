@@ -122,22 +122,21 @@ def test_mlflow_keeps_the_columns(board: Leaderboard) -> None:
     assert kept.cells["topics"].own_metric == "accuracy"
 
 
-def test_a_model_records_its_task_and_the_settings_of_the_file(board: Leaderboard, store: str) -> None:
-    there = Store(store)
-    models = {there.manifest(found)["config"]["task"]: found for found in there.list("finetune")}
-    weather = there.manifest(models["weather"])
+def test_a_model_records_its_task_and_the_settings_of_the_file(board: Leaderboard, shelf: Store) -> None:
+    models = {shelf.manifest(found)["config"]["task"]: found for found in shelf.list("finetune")}
+    weather = shelf.manifest(models["weather"])
     assert weather["config"]["finetune"]["batch_size"] == 4
     assert weather["config"]["finetune"]["lr"] == OVERRIDES["finetune"]["lr"], "the preset's, where it has none"
     assert weather["config"]["spec"]["labels"] == ["false", "true"]
-    config = json.loads((there.local(models["weather"]) / "model" / "config.json").read_text())
+    config = json.loads((shelf.local(models["weather"]) / "model" / "config.json").read_text())
     assert config["labels"] == ["false", "true"]
     assert config["spec"] == weather["config"]["spec"]
-    card = (there.local(models["topics"]) / "model" / "README.md").read_text()
+    card = (shelf.local(models["topics"]) / "model" / "README.md").read_text()
     assert "paper's own numbers" not in card
     assert "topic 0, topic 1" in card
-    assert set(there.manifest(models["grades"])["counts"]) >= {"dev/pearson", "dev/spearman", "dev/score_stderr"}
+    assert set(shelf.manifest(models["grades"])["counts"]) >= {"dev/pearson", "dev/spearman", "dev/score_stderr"}
     assert registered_artifact(Tracker(), "models:/gptmill-weather@champion").digest == models["weather"].digest
-    assert "spec" not in there.manifest(models["rte"])["config"], "the twelve keep their digests"
+    assert "spec" not in shelf.manifest(models["rte"])["config"], "the twelve keep their digests"
 
 
 def test_a_fine_tune_fills_the_same_row(

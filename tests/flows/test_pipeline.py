@@ -64,10 +64,9 @@ def board(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboa
 
 
 @pytest.fixture(scope="module")
-def checkpoint(board: Leaderboard, store: str) -> str:
+def checkpoint(board: Leaderboard, shelf: Store) -> str:
     """The label of the pipeline's checkpoint."""
-    found = Store(store)
-    return checkpoint_label(found, found.list("pretrain")[0])
+    return checkpoint_label(shelf, shelf.list("pretrain")[0])
 
 
 def newest(flow: str, older: int = 0) -> tuple[str, list[dict[str, Any]]]:
@@ -164,9 +163,8 @@ def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, st
     assert "type" not in listed
 
 
-def test_a_label_means_its_digest(checkpoint: str, store: str) -> None:
-    found = Store(store)
-    assert pretrained_model(found, checkpoint) == found.list("pretrain")[0] == pretrained_model(found, "latest")
+def test_a_label_means_its_digest(checkpoint: str, shelf: Store) -> None:
+    assert pretrained_model(shelf, checkpoint) == shelf.list("pretrain")[0] == pretrained_model(shelf, "latest")
     assert "1 layers x 16, perplexity" in checkpoint
 
 

@@ -29,6 +29,7 @@ from gptcore.base.filesystems import require_s3
 from tasks.store.artifact import Recipe
 from tasks.store.locks import is_locked
 from tasks.store.store import Store
+from tests.expected import expected
 from tests.trials.scenarios import free_ports
 
 
@@ -204,14 +205,9 @@ def test_up_with_other_ports_touches_nothing_of_what_runs(
 
 
 def test_ports_that_cannot_be_are_refused_before_anything(home: Path) -> None:
-    for ports, said in {
-        (("s3", 60_000),): "--s3-port: found 60000, expected 1 to 55532",
-        (("mlflow", 0),): "--mlflow-port: found 0, expected 1 to 65535",
-        (("prefect", 5433),): "--postgres-port 5433: 5433 is also --prefect-port",
-        (("prefect", 18_334),): "--s3-port 8333 (it takes 8333, .*): 18334 is also --prefect-port",
-    }.items():
+    for ports, said in expected(__file__, "REFUSED_PORTS"):
         with pytest.raises(InputError, match=said.replace("(", r"\(").replace(")", r"\)")):
-            up(True, dict(ports), None, None, deploy)
+            up(True, ports, None, None, deploy)
     assert not stack_file().exists()
 
 
@@ -465,7 +461,7 @@ def test_a_store_in_the_bucket_and_every_way_to_miss_it(
     assert (store.local(built.artifact) / "x").read_text() == "hello"
     with pytest.raises(InputError, match="typo"):
         Store("s3://typo/runs").list("corpus")
-    for name, expected in {
+    for name, words in {
         "AWS_SECRET_ACCESS_KEY": "permission denied",
         "AWS_ACCESS_KEY_ID": "permission denied",
         "AWS_ENDPOINT_URL": "does not answer; check AWS_ENDPOINT_URL",
@@ -473,7 +469,7 @@ def test_a_store_in_the_bucket_and_every_way_to_miss_it(
         with monkeypatch.context() as changed:
             changed.setenv(name, "http://127.0.0.1:9" if name == "AWS_ENDPOINT_URL" else "wrong")
             fresh()
-            with pytest.raises(InputError, match=expected) as error:
+            with pytest.raises(InputError, match=words) as error:
                 Store(s3.STORE).list("corpus")
             assert "\n" not in str(error.value)
             assert bucket["AWS_SECRET_ACCESS_KEY"] not in str(error.value)

@@ -123,33 +123,31 @@ def test_a_trial_that_diverges_loses_and_says_why(swept: SweepResult, others: fr
     assert swept.rows()[-1]["trial"] == str(lost.trial)
 
 
-def test_bits_a_byte_are_those_of_the_text_itself(swept: SweepResult, store: str) -> None:
+def test_bits_a_byte_are_those_of_the_text_itself(swept: SweepResult, shelf: Store) -> None:
     """Counted the slow way: the tokens of the held-out documents, encoded anew, and the bytes of the same."""
-    found = Store(store)
     for label in ("small", "large"):
         outcome = swept.of(trial_of(swept, label), 1)
         assert outcome is not None
-        model = found.artifact("pretrain", outcome.checkpoint)
-        tokenizer = Tokenizer.load(str(found.local(ancestor(found, model, "tokenizer"))))
-        corpus = found.local(ancestor(found, model, "corpus"))
+        model = shelf.artifact("pretrain", outcome.checkpoint)
+        tokenizer = Tokenizer.load(str(shelf.local(ancestor(shelf, model, "tokenizer"))))
+        corpus = shelf.local(ancestor(shelf, model, "corpus"))
         texts = ["".join(rows) for _, rows in read_corpus(corpus, "validation")]
-        counts = found.manifest(model)["counts"]
+        counts = shelf.manifest(model)["counts"]
         lengths = [len(tokenizer.encode_clean(text)) for text in texts]
         assert counts["validation/tokens"] == sum(lengths) - len(texts)
         nats = counts["validation/loss"] * counts["validation/tokens"] + len(texts) * math.log(tokenizer.n_vocab)
         assert outcome.objective == pytest.approx(nats / math.log(2) / sum(len(text.encode()) for text in texts))
 
 
-def test_the_winner_is_the_pipelines_own_model(swept: SweepResult, store: str) -> None:
+def test_the_winner_is_the_pipelines_own_model(swept: SweepResult, shelf: Store) -> None:
     preset = preset_named("demo", tomllib.loads(swept.settings))
-    found = Store(store)
-    model = found.artifact("pretrain", swept.winner.checkpoint)
-    shards = ancestor(found, model, "shards")
-    whole = PretrainRequest(found, shards, preset.model, preset.pretrain)
+    model = shelf.artifact("pretrain", swept.winner.checkpoint)
+    shards = ancestor(shelf, model, "shards")
+    whole = PretrainRequest(shelf, shards, preset.model, preset.pretrain)
     assert whole.recipe.digest == swept.winner.checkpoint
     first = swept.of(swept.winner.trial, 1)
     assert first is not None
-    short = PretrainRequest(found, shards, preset.model, shortened(preset.pretrain, 3))
+    short = PretrainRequest(shelf, shards, preset.model, shortened(preset.pretrain, 3))
     assert short.recipe.digest == first.checkpoint
     assert (first.updates, swept.winner.updates) == (4, 12)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -30,11 +31,8 @@ COMPOSE = [INFRA / "compose.yaml", INFRA / "compose.gpu.yaml"]
 TEMPLATES = {"cpu": "base-job-template.json", "gpu": "gpu-job-template.json"}
 SERVERS = {"prefect": PREFECT_NAMES, "mlflow": MLFLOW_NAMES}
 PROBES = ("startup", "readiness", "liveness")
-SECRETS = [
-    line.partition("=")[0]
-    for line in (INFRA / "gptmill.env.example").read_text().splitlines()
-    if line and not line.startswith("#")
-]
+EXAMPLE = (INFRA / "gptmill.env.example").read_text().splitlines()
+SECRETS = [line.partition("=")[0] for line in EXAMPLE if line and not line.startswith("#")]
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -89,16 +87,12 @@ OURS = {name: service for name, service in SERVICES.items() if "gptmill" in serv
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_manifests_are_what_kubernetes_takes(path: Path) -> None:
-    import kubernetes_validate
-
     for document in documents(path):
         for version in VERSIONS:
             kubernetes_validate.validate(document, version, strict=True)
 
 
 def test_the_validator_refuses_what_is_wrong() -> None:
-    import kubernetes_validate
-
     (wrong,) = [document for document in PODS if document["metadata"]["name"] == "gptmill-pretrain"]
     wrong = json.loads(json.dumps(wrong))
     wrong["spec"]["completionMode"], wrong["spec"]["paralellism"] = "Indexed", 2
@@ -109,7 +103,6 @@ def test_the_validator_refuses_what_is_wrong() -> None:
 @pytest.mark.parametrize("values", expected(__file__, "test_jobs_of_the_work_pools"))
 @pytest.mark.parametrize("pool", TEMPLATES)
 def test_jobs_of_the_work_pools(pool: str, values: dict[str, Any]) -> None:
-    import kubernetes_validate
     from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
     from prefect.utilities.schema_tools.validation import is_valid, is_valid_schema
 
@@ -418,11 +411,7 @@ def test_secrets_are_references_and_each_is_in_the_example() -> None:
                 assert reference is None or reference["key"] in _settings()[reference["name"]]["data"]
     asked = set(re.findall(r"\$\{(\w+):\?", COMPOSE[0].read_text()))
     assert asked == set(SECRETS)
-    assert all(line.endswith("=") or line.startswith("#") or not line for line in _example())
-
-
-def _example() -> list[str]:
-    return (INFRA / "gptmill.env.example").read_text().splitlines()
+    assert all(line.endswith("=") or line.startswith("#") or not line for line in EXAMPLE)
 
 
 def test_pods_ask_for_no_rights_and_say_what_they_need() -> None:

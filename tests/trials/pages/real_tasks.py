@@ -6,11 +6,13 @@ import csv
 import json
 import lzma
 import os
+import tomllib
 from pathlib import Path
 
 from gptcore.base.errors import InputError
 
-REAL_TASKS = {"wnli": "WNLI", "news-relations": "FewRel/val_nyt.json", "arxiv-years": "arxiv/cs.NE_20190101.tsv.xz"}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+REAL_TASKS: dict[str, str] = {name: table.pop("rows") for name, table in _TABLES.items()}
 """Task -> where its rows are below the folder that `GPTMILL_REAL_DATA` names."""
 _RELATIONS, _TRAINED = 20, 80  # of FewRel: classes, and of each class' hundred rows those that are trained on
 _TITLES = 2000
@@ -30,6 +32,10 @@ def write_real_tasks(folder: Path) -> dict[str, str]:
     for name, write in writers.items():
         (folder / name).mkdir(parents=True)
         write(source / REAL_TASKS[name], folder / name)
+        lines = [f"{field} = {json.dumps(value)}" for field, value in {"name": name, **_TABLES[name]}.items()]
+        (folder / name / f"{name}.toml").write_text(
+            "\n".join(lines) + "\n", encoding="utf-8"
+        )  # JSON's values are TOML's
     return {name: str(folder / name / f"{name}.toml") for name in writers}
 
 
@@ -41,15 +47,6 @@ def _write_wnli(source: Path, folder: Path) -> None:
                 verdict = {"0": "not_entailment", "1": "entailment"}[row["label"]]
                 record = {"premise": row["sentence1"], "hypothesis": row["sentence2"], "verdict": verdict}
                 file.write(json.dumps(record) + "\n")
-    _describe(
-        folder,
-        form="pair",
-        fields=["premise", "hypothesis"],
-        label="verdict",
-        train="train.jsonl",
-        dev="dev.jsonl",
-        labels=["not_entailment", "entailment"],
-    )
 
 
 def _write_relations(source: Path, folder: Path) -> None:
@@ -64,15 +61,6 @@ def _write_relations(source: Path, folder: Path) -> None:
         ]
         with open(folder / f"{split}.csv", "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("text", "relation"), *rows])
-    _describe(
-        folder,
-        form="single",
-        fields=["text"],
-        label="relation",
-        train="train.csv",
-        dev="dev.csv",
-        metrics=["accuracy", "macro_f1"],
-    )
 
 
 def _write_years(source: Path, folder: Path) -> None:
@@ -83,20 +71,3 @@ def _write_years(source: Path, folder: Path) -> None:
         )
     rows = [f"{title}\t{created[:4]}" for created, title in papers[:: max(1, len(papers) // _TITLES)]]
     (folder / "titles.tsv").write_text("\n".join(["title\tyear", *rows]) + "\n", encoding="utf-8")
-    _describe(
-        folder,
-        form="single",
-        fields=["title"],
-        label="year",
-        train="titles.tsv",
-        holdout=0.2,
-        score_range=[1990, 2020],
-        metrics=["pearson", "spearman"],
-    )
-
-
-def _describe(folder: Path, train: str, **fields: object) -> None:
-    """The task's file: it is called as its folder, and its format is that of its rows."""
-    described = {"name": folder.name, "format": Path(train).suffix.removeprefix("."), "train": train, **fields}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in described.items()]  # JSON's values are TOML's
-    (folder / f"{folder.name}.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
