@@ -37,7 +37,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.families import FAMILIES
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.published import DISTILLED, WITHOUT, PublishedModel
+from gptcore.nlu.published import DISTILLED, WITHOUT
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Curve, Figure
@@ -154,7 +154,10 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
         metrics[f"{_plain(label)}/average"] = average
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
     if isinstance(network_of(chain.store, chain.checkpoint), EncoderConfig):
-        body += [_published(row, tasks) for row in DISTILLED]
+        for printed in DISTILLED:
+            scores = (printed.scores.get(task, "") for task in tasks)
+            columns = ("", printed.weights, "", "", "", "", printed.average, printed.kept)
+            body.append((printed.method, printed.source, *columns, *scores))
     first, *others = (short(PretrainCounts.of(chain.store, arm.checkpoint).tokens_seen) for arm in grid.arms)
     costs = ("weights", "MB", "ms a row", "rows/s", "memory, MB")
     header = ("model", "as", "perplexity", *costs, "average", "of the teacher", *tasks)
@@ -182,11 +185,6 @@ def _with_class(tasks: Sequence[str]) -> str:
         if task not in known or not form_of(known[task]).places:
             return task
     raise InputError(f"--tasks: found {', '.join(tasks)}, expected one with classes among them, to measure speed on")
-
-
-def _published(row: PublishedModel, columns: Sequence[str]) -> tuple[str, ...]:
-    scores = (row.scores.get(task, "") for task in columns)
-    return (row.method, row.source, "", row.weights, "", "", "", "", row.average, row.kept, *scores)
 
 
 def _perplexity(chain: Chain, arm: Arm) -> str:

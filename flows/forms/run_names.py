@@ -27,7 +27,11 @@ def run_name(flow: str, form: BaseModel) -> str:
     """The name of a run of ``flow`` (as "analysis-table5") with this form."""
     settings = form.model_dump()
     on = [_task(str(settings[name])) for name in ("preset", "task") if name in settings]
-    length = [_updates(form)] if isinstance(form, PretrainParameters) else []
+    length: list[str] = []
+    if isinstance(form, PretrainParameters):
+        config = chosen_preset(form).pretrain
+        steps = form.steps or config.steps
+        length = [f"{steps:,} updates" if steps else f"{config.epochs:g} epochs"]
     if isinstance(form, SweepParameters):  # read before it is checked
         on, length = [str(form.sweep.get("preset", ""))], [f"by {form.sweep.get('objective', '')}"]
     differences = list(_differences(form))
@@ -38,13 +42,6 @@ def run_name(flow: str, form: BaseModel) -> str:
 def _task(name: str) -> str:
     """A task's name; of a file's address the file's own name."""
     return PurePosixPath(name).stem if is_task_file(name) else name
-
-
-def _updates(form: PretrainParameters) -> str:
-    """How long a pre-training is."""
-    config = chosen_preset(form).pretrain
-    steps = form.steps or config.steps
-    return f"{steps:,} updates" if steps else f"{config.epochs:g} epochs"
 
 
 def _differences(form: BaseModel) -> Iterator[str]:

@@ -103,7 +103,8 @@ def _neighbours(
     body = []
     for entity in entities:
         about = train[(train[:, 0] == entity) | (train[:, 2] == entity)]
-        said = [_spoken(facts, fact) for fact in about[:_FACTS].tolist()]
+        some = about[:_FACTS].tolist()
+        said = [f"{facts.called(head)} {facts.spoken(kind)} {facts.called(tail)}" for head, kind, tail in some]
         near = ", ".join(facts.called(other) for other in nearest(places, entity, _NEAR))
         body.append((facts.called(entity), f"{len(about):,}", near, "; ".join(said)))
     notes = [
@@ -114,11 +115,6 @@ def _neighbours(
     identity = {"vectors": vectors.digest, "entities": [facts.entities[entity] for entity in entities]}
     header = ("entity", "facts", "neighbours", "some facts")
     return Analysis("knowledge-neighbours", title, header, body, identity, {}, notes, page=True)
-
-
-def _spoken(graph: KnowledgeGraph, fact: list[int]) -> str:
-    head, relation, tail = fact
-    return f"{graph.called(head)} {graph.spoken(relation)} {graph.called(tail)}"
 
 
 def _score(value: float | None) -> str:

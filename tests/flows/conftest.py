@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,15 @@ import pytest
 from gptcore.storyworld.papers import archive
 from tasks.store.store import Store
 from tests.flows.world import small_world
+
+
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """What a server or a stack that is started here puts into the environment is taken out of it again."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

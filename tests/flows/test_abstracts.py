@@ -271,14 +271,9 @@ def test_what_was_taught_to_write_abstracts_serves_elsewhere(
 
 def test_lines_of_any_text_are_read_back(tmp_path: Path) -> None:
     line = {"title": "a", "generated": "x\u2028y\u0085z", "ended": True, "real": None}
-    found = Store(str(tmp_path))
-    made = found.build(Recipe("written", 1, {}, {}), lambda out: _written(out, [line, line]))
+    found, text = Store(str(tmp_path)), 2 * (json.dumps(line, ensure_ascii=False) + "\n")
+    made = found.build(Recipe("written", 1, {}, {}), lambda out: {"bytes": (out / FILE).write_text(text, "utf-8")})
     assert read_written(found, made.artifact) == [line, line]
-
-
-def _written(out: Path, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    (out / FILE).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
-    return {}
 
 
 def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(

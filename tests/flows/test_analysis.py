@@ -32,9 +32,9 @@ from tasks.report.leaderboard import Cell, Row
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
-from tests.flows.test_kill import toml
 from tests.flows.world import OVERRIDES, read_csv, with_blimp
 from tests.packages import ROOT, naming
+from tests.trials.scenarios import toml
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

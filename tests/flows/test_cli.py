@@ -5,18 +5,32 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import fsspec
 import pytest
 
+from flows.cli import garbage
 from flows.cli.main import main
+from gptcore.base.filesystems import require_s3
 from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
+from tasks import stages
+from tasks.stages.partitions import CORPUS_PART, SHARDS_PART
+from tasks.store.artifact import Artifact
+from tasks.store.garbage import Referred
+from tasks.store.store import Store
 from tests.gptcore.tiny_glue import tokenizer
+from tests.tasks.stores import forget
+from tests.tasks.test_garbage import make
 
 
 @pytest.fixture(autouse=True)
@@ -73,11 +87,17 @@ def test_the_leaderboard_prints_in_three_forms(capsys: pytest.CaptureFixture[str
     assert "| --- |" in capsys.readouterr().out
 
 
-def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def breaking(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Let `gptmill status` fail."""
+
     def broken(*_: object) -> None:
-        raise OSError("disk on fire")
+        raise error
 
     monkeypatch.setattr("flows.servers.stack.control.status", broken)
+
+
+def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    breaking(monkeypatch, OSError("disk on fire"))
     assert main(["status"]) == 1
     assert "disk on fire" in failed_line(capsys)
 
@@ -94,13 +114,9 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
 def test_a_full_disk_is_said_in_one_line(
     error: Exception, where: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        try:
-            raise error
-        except Exception:
-            raise RuntimeError("a library's own words") from None
-
-    monkeypatch.setattr("flows.servers.stack.control.status", broken)
+    words = RuntimeError("a library's own words")
+    words.__context__ = error
+    breaking(monkeypatch, words)
     assert main(["status"]) == 1
     assert f"no space left on {where}" in failed_line(capsys)
 
@@ -108,10 +124,7 @@ def test_a_full_disk_is_said_in_one_line(
 def test_a_server_whose_disk_is_full_is_said_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ConnectionError("error 500")
-
-    monkeypatch.setattr("flows.servers.stack.control.status", broken)
+    breaking(monkeypatch, ConnectionError("error 500"))
     monkeypatch.setattr("flows.cli.main.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     assert main(["status"]) == 1
     assert "no space left on the disk of" in failed_line(capsys)
@@ -122,3 +135,153 @@ def test_a_reader_that_leaves_early_is_no_failure() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, check=True)
     assert done.stdout.startswith("usage: gptmill")
     assert done.stderr == ""
+
+
+# --- `gptmill gc`: a list, a confirmation, and refusals
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Artifact, Artifact]:
+    """A store with a model that a row refers to and one that nothing refers to, and a tracker that says so."""
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
+    store = Store(tmp_path / "store")
+    loved, unloved = make(store, "pretrain", "loved"), make(store, "pretrain", "unloved")
+    forget()
+    known = Referred({loved.digest: "rows"}, {loved.digest, unloved.digest})
+    monkeypatch.setattr(garbage, "referred", lambda _: known)
+    return store, loved, unloved
+
+
+def gc(store: Store, *options: str) -> int:
+    return main(["gc", "--store", store.url, *options])
+
+
+def test_nothing_goes_before_somebody_says_so(
+    stored: tuple[Store, Artifact, Artifact], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loved, unloved = stored
+    assert gc(store) == 0
+    assert "nothing to delete" in capsys.readouterr().out  # both are young
+    assert gc(store, "--older-than", "0") == 0
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines()]
+    assert ["pretrain", "rows"] in [[line[0], line[-2]] for line in lines if len(line) > 2]
+    assert ["pretrain", unloved.digest[:12]] in [line[:2] for line in lines]
+    assert "nothing was deleted; gptmill gc --yes deletes these" in said
+    for typed, left in (("no\n", 2), ("\n", 2), ("delete\n", 1)):
+        terminal = io.StringIO(typed)
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr("sys.stdin", terminal)
+        assert gc(store, "--older-than", "0") == 0
+        assert len(store.list("pretrain")) == left
+    assert "deleted: 1, " in capsys.readouterr().out
+    assert store.list("pretrain") == [loved]
+
+
+def test_the_forms_forget_what_is_gone(
+    stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Store] = []
+    monkeypatch.setattr("flows.forms.choices.list_checkpoints", told.append)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    assert gc(stored[0], "--yes", "--older-than", "0") == 0
+    assert [listed.url for listed in told] == [stored[0].url]
+    assert gc(stored[0], "--yes", "--older-than", "0") == 0
+    assert len(told) == 1
+
+
+def test_a_tracker_of_another_store_empties_nothing(
+    stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = stored[0]
+    monkeypatch.setattr(garbage, "referred", lambda _: Referred({"0" * 64: "rows"}, {"0" * 64}))
+    assert gc(store, "--yes", "--older-than", "0") == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert "has heard of none of its 2 artifacts" in said.err
+    assert len(store.list("pretrain")) == 2
+    assert gc(store, "--yes", "--older-than", "0", "--all-unreferenced") == 0
+    assert store.list("pretrain") == []
+
+
+def test_a_row_that_comes_while_the_word_is_typed_counts(
+    stored: tuple[Store, Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loved, unloved = stored
+
+    def typed(_: object) -> bool:
+        named = {loved.digest: "rows", unloved.digest: "rows"}
+        monkeypatch.setattr(garbage, "referred", lambda _: Referred(named, set(named)))
+        return True
+
+    monkeypatch.setattr(garbage, "_typed", typed)
+    assert gc(store, "--older-than", "0") == 0
+    assert len(store.list("pretrain")) == 2
+
+
+def test_every_stage_is_known() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in Path(stages.__path__[0]).glob("*.py")]
+    named = {name for text in sources for name in re.findall(r"(?:Recipe|recipe_of)\(\s*\"([a-z-]+)\"", text)}
+    assert named == set(garbage._STAGES) - {CORPUS_PART, SHARDS_PART}
+    assert set(garbage._MEASURES) | set(garbage._TRACKED) <= named
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e12"])
+def test_an_age_that_is_none_is_refused(hours: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gc", "--store", str(tmp_path), "--older-than", hours]) == 2
+    assert f"--older-than: found {float(hours):g}, expected hours, 0 to 1,000,000" in capsys.readouterr().err
+
+
+def test_an_age_of_a_hundred_years_keeps_everything(stored: tuple[Store, Artifact, Artifact]) -> None:
+    assert gc(stored[0], "--yes", "--older-than", "1e6") == 0
+    assert len(stored[0].list("pretrain")) == 2
+
+
+def test_an_unreadable_manifest_is_named(
+    stored: tuple[Store, Artifact, Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, _, unloved = stored
+    manifest = Path(unloved.url) / "manifest.json"
+    manifest.write_text("{", encoding="utf-8")
+    os.utime(manifest, (time.time() - 9, time.time() - 9))
+    assert gc(store, "--yes", "--older-than", "0") == 0
+    assert f"{unloved.url}: kept, with all that it may have been made from: unreadable" in capsys.readouterr().out
+    assert manifest.exists()
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No connection of another test, and none is left to one."""
+
+    def forget_connections() -> None:
+        require_s3.cache_clear()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr("gptcore.base.filesystems._ANSWER_SECONDS", 0.1)
+    forget_connections()
+    yield
+    forget_connections()
+
+
+@pytest.mark.usefixtures("stored", "s3")
+def test_an_object_store_that_cannot_be_used_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
+        for server, message in {
+            "http://127.0.0.1:9": "the S3 server http://127.0.0.1:9 does not answer",
+            f"http://127.0.0.1:{silent.getsockname()[1]}": "does not answer; check AWS_ENDPOINT_URL",
+            "garbage": "cannot be used (Invalid endpoint: garbage); check AWS_ENDPOINT_URL",
+        }.items():
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+            fsspec.get_filesystem_class("s3").clear_instance_cache()
+            assert main(["gc", "--store", "s3://b/runs"]) == 2
+            said = capsys.readouterr().err
+            assert message in said
+            assert said.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 def test_a_request_survives_the_way_through_json(tmp_path: Path) -> None:
-    import json
 
     store = Store(str(tmp_path))
     network = EncoderConfig(family="bert", n_vocab=40)

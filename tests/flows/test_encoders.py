@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import torch
 
 from flows import inference
 from flows.cli.models import zero_shot
@@ -70,7 +72,6 @@ def test_own_rows_of_every_form_are_answered(board: Leaderboard, store: str) -> 
 
 
 def test_spans_and_tags_are_answered_from_rows_and_from_tables(board: Leaderboard, store: str) -> None:
-    import pandas as pd
 
     passage = "Anna went to the mill. Bert saw Carl."
     asked = {"question": "Who went to the mill?", "context": passage}
@@ -88,7 +89,6 @@ def test_spans_and_tags_are_answered_from_rows_and_from_tables(board: Leaderboar
 
 
 def test_transformers_answers_a_row_as_the_exported_model_does(board: Leaderboard, store: str, tmp_path: Path) -> None:
-    import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     shelf, out = Store(store), str(tmp_path / "out")

@@ -53,27 +53,26 @@ def test_what_was_trained_is_of_its_family_and_says_so(board: Leaderboard, shelf
     assert kinds == {"word", "byte-level"}
 
 
-def test_a_tokenizer_of_the_other_family_is_refused(board: Leaderboard, world: tuple[str, str], store: str) -> None:
-
-    found = Store(store)
-    by_kind = {Tokenizer.load(str(found.local(artifact))).kind: artifact for artifact in found.list("tokenizer")}
+def test_a_tokenizer_of_the_other_family_is_refused(
+    board: Leaderboard, world: tuple[str, str], store: str, shelf: Store
+) -> None:
+    by_kind = {Tokenizer.load(str(shelf.local(artifact))).kind: artifact for artifact in shelf.list("tokenizer")}
     with pytest.raises(InputError, match="a word one, expected a byte-level one"):
         run_pipeline(world, store, family="gpt2", tasks=["rte"], tokenizer=by_kind["word"].digest)
     with pytest.raises(InputError, match="a byte-level one, expected a word one"):
-        run_pipeline(world, store, family="gpt", tasks=["rte"], tokenizer=str(found.local(by_kind["byte-level"])))
-    shards = found.list("shards")[0].digest  # the newest: GPT-2's
+        run_pipeline(world, store, family="gpt", tasks=["rte"], tokenizer=str(shelf.local(by_kind["byte-level"])))
+    shards = shelf.list("shards")[0].digest  # the newest: GPT-2's
     with pytest.raises(InputError, match="a byte-level one, expected a word one"):
         pretrain(PretrainParameters(preset="demo", store=store, shards=shards, overrides=OVERRIDES))
 
 
 def test_a_pinned_byte_level_vocabulary_encodes_untouched_partitions(
-    board: Leaderboard, world: tuple[str, str], store: str
+    board: Leaderboard, world: tuple[str, str], store: str, shelf: Store
 ) -> None:
     """The same ids, cleaned book by book: the model is found in the store, not trained again."""
-    found = Store(store)
-    before = {artifact.digest for artifact in found.list("finetune")}
-    tokenizer = next(a for a in found.list("tokenizer") if Tokenizer.load(str(found.local(a))).kind == "byte-level")
+    before = {artifact.digest for artifact in shelf.list("finetune")}
+    tokenizer = next(a for a in shelf.list("tokenizer") if Tokenizer.load(str(shelf.local(a))).kind == "byte-level")
     run_pipeline(world, store, family="gpt2", tasks=["rte"], tokenizer=tokenizer.digest)
-    whole, composed = (found.manifest(artifact)["counts"]["splits"] for artifact in found.list("shards")[:2])
+    whole, composed = (shelf.manifest(artifact)["counts"]["splits"] for artifact in shelf.list("shards")[:2])
     assert whole == composed
     assert len(before) == 2

@@ -52,15 +52,6 @@ def test_a_proxys_name_can_be_added() -> None:
     assert refusal([("host", "evil.example:443")], names)
 
 
-@pytest.fixture
-def environment() -> Iterator[None]:
-    """What a server that is started here puts into the environment is taken out of it again."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("environment")
 def test_mlflow_starts_its_server_behind_the_guard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

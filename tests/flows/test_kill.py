@@ -19,15 +19,9 @@ import torch
 from safetensors.torch import load_file
 
 from tests.flows.world import OVERRIDES, small_world
+from tests.trials.scenarios import toml
 
 CHECKPOINTS = "*/checkpoints/step-*/manifest.json"
-
-
-def toml(overrides: dict[str, dict[str, object]]) -> str:
-    return "".join(
-        f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
-        for section, values in overrides.items()
-    )
 
 
 def processes_of(home: Path) -> list[list[str]]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import random
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import mlflow
+import pandas as pd
 import pytest
 from prefect.client.orchestration import get_client
 
@@ -70,19 +74,16 @@ def write_topics(folder: Path) -> str:
     return write_task(folder, expected(__file__, "topics"), **splits)
 
 
-def write_grades(folder: Path) -> str:
-    """How alike two texts are, as TSV."""
-    draws = random.Random(2)
-    lines = ["a\tb\tscore", *(f"one {n}\tone {n}\t{draws.randint(0, 50) / 10}" for n in range(60))]
-    return write_task(folder, expected(__file__, "grades"), rows=lines)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Task -> its file."""
-    folder = tmp_path_factory.mktemp("own")
-    writers = {"weather": write_weather, "topics": write_topics, "grades": write_grades}
-    return {name: write(folder / name) for name, write in writers.items()}
+    folder, draws = tmp_path_factory.mktemp("own"), random.Random(2)
+    alike = ["a\tb\tscore", *(f"one {n}\tone {n}\t{draws.randint(0, 50) / 10}" for n in range(60))]
+    return {
+        "weather": write_weather(folder / "weather"),
+        "topics": write_topics(folder / "topics"),
+        "grades": write_task(folder / "grades", expected(__file__, "grades"), rows=alike),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -187,8 +188,6 @@ def test_predict_and_evaluate_know_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import io
-    import sys
 
     def answer(task: str, row: dict[str, str]) -> dict[str, Any]:
         stdin = io.TextIOWrapper(io.BytesIO(json.dumps(row).encode() + b"\n"))
@@ -210,8 +209,6 @@ def test_predict_and_evaluate_know_it(
 
 
 def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: str, tmp_path: Path) -> None:
-    import mlflow
-    import pandas as pd
 
     rows = [
         {"forecast": f"{sky} today", "claim": f"it is {claim}"} for sky in ("rain", "sun") for claim in ("wet", "dry")

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import fsspec
+import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -82,7 +83,6 @@ def test_deploy_asks_whether_it_may_before_it_begins(
 def test_a_server_that_leaves_during_deploy_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import httpx
 
     def leaves(*_: object, **__: object) -> None:
         raise httpx.ConnectError("")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import fsspec
 import psutil
 import pytest
 
@@ -34,12 +35,9 @@ from tests.trials.scenarios import free_ports
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, environment: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
-    before = dict(os.environ)
-    yield tmp_path
-    os.environ.clear()  # a start makes this process the stack's client
-    os.environ.update(before)
+    return tmp_path
 
 
 def s3_port() -> int:
@@ -447,7 +445,6 @@ def bucket(home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_a_store_in_the_bucket_and_every_way_to_miss_it(
     bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fsspec
 
     def fresh() -> None:
         require_s3.cache_clear()

@@ -26,7 +26,6 @@ from tests.expected import expected
 from tests.flows.world import OVERRIDES
 
 DEEPER = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
-RATES = [1e-3, 4e-3]
 NOWHERE = Artifact("pretrain", "0" * 64, "/nowhere")
 
 

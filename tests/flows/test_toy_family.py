@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.test_kill import toml
 from tests.flows.world import OVERRIDES, small_world
 from tests.packages import install, naming, runner
 from tests.toy_family.windowed import FAMILY
+from tests.trials.scenarios import toml
 
 
 def test_a_family_with_its_own_objective_costs_no_file_of_the_product() -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -46,7 +46,10 @@ def up(
     with _alone():
         layout, running = _wanted(full, ports)
         forms = _forms(layout, bool(running), store, datasets)
-        _end_rests(running)
+        there = (read_stack() or {"processes": {}})["processes"]
+        rests = {name: process for name, process in there.items() if name in PORTS and name not in running}
+        # What killed servers have left behind; not a dead worker's runs, which go on.
+        stop([(process, _stop_signal(name)) for name, process in rests.items()])
         if running.keys() >= set(layout.names):
             print(f"The {'full' if layout.full else 'light'} stack is already running.")
         else:
@@ -152,13 +155,6 @@ def _wanted(full: bool, ports: Mapping[str, int]) -> tuple[Layout, dict[str, Pro
         where = _shown(there.chosen.items())
         raise InputError(f"{asked}: the {kind} stack is running with {where}; stop it first: gptmill down")
     return layout, running
-
-
-def _end_rests(running: Container[str]) -> None:
-    """End what killed servers have left behind; not a dead worker's runs, which go on."""
-    there = (read_stack() or {"processes": {}})["processes"]
-    dead = {name: process for name, process in there.items() if name in PORTS and name not in running}
-    stop([(process, _stop_signal(name)) for name, process in dead.items()])
 
 
 def remember(forms: dict[str, str]) -> None:
