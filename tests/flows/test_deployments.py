@@ -46,16 +46,7 @@ def scheduled(parameters: str = "", cron: str = "0 2 * * *", timezone: str = "UT
     return f'[[schedule]]\nname = "a"\ncron = "{cron}"\ntimezone = "{timezone}"\nparameters = {{ {parameters} }}\n'
 
 
-@pytest.mark.parametrize(
-    "entrypoint",
-    [
-        "flows.knowledge.knowledge",
-        "flows.leaderboard.leaderboard",
-        "flows.reason.reason",
-        "flows.sweep.sweep",
-        "flows.train.train",
-    ],
-)
+@pytest.mark.parametrize("entrypoint", expected(__file__, "test_deployments_of_former_versions_find_their_flows"))
 def test_deployments_of_former_versions_find_their_flows(entrypoint: str) -> None:
 
     assert isinstance(found := import_object(entrypoint), Flow)

@@ -30,6 +30,7 @@ from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.pyfunc import write_mlmodel
+from tests.expected import expected as table_of
 from tests.flows.world import with_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer
 
@@ -277,15 +278,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_looked_up(sh
 # --- what MLflow loads: tables by the data's names of columns or by the fields' own, and lists of answers
 
 
-@pytest.mark.parametrize(
-    ("task", "rows"),
-    [
-        ("rte", [{"sentence1": "the cat sat", "sentence2": "it sat"}, {"premise": "a bird", "hypothesis": "it sat"}]),
-        ("mrpc", [{"text1": "the cat sat", "text2": "it sat"}]),
-        ("sst2", [{"sentence": "the cat sat"}, {"text": "the cat sat"}]),
-        ("race", [{"document": "a cat sat .", "question": "who sat ?", "answers": ["a cat", "a mat", "row", "no"]}]),
-    ],
-)
+@pytest.mark.parametrize(("task", "rows"), table_of(__file__, "test_columns_may_have_any_name_that_predict_takes"))
 def test_columns_may_have_any_name_that_predict_takes(shelf: Shelf, tmp_path: Path, task: str, rows: list) -> None:
     write_mlmodel(tmp_path / "model", shelf.finetune(task, shelf.checkpoint), task_interface(task_spec(task)))
     loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))

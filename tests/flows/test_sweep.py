@@ -223,13 +223,7 @@ def test_a_command_names_the_file_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], world: tuple[str, str]
 ) -> None:
     path = tmp_path / "sweep.toml"
-    for text, words in (
-        ("= no toml", "not TOML"),
-        (
-            'preset = "demo"\nobjective = "validation/loss"\ntrials = 9\n[space.pretrain]\nrate = [1, 2]\n',
-            "pretrain.rate",
-        ),
-    ):
+    for text, words in expected(__file__, "test_a_command_names_the_file_before_anything_runs"):
         path.write_text(text, encoding="utf-8")
         assert cli.main(["sweep", str(path), "--store", str(tmp_path / "store"), "--corpus", world[0]]) == 2
         (line,) = capsys.readouterr().err.splitlines()

@@ -20,6 +20,7 @@ from gptcore.data.sampler import Blocks
 from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.training import adapt
+from tests.expected import expected
 from tests.gptcore.jobs import N_VOCAB, Job, JobFor, StopAfter, timeless, write_language
 
 MODEL = ModelConfig(n_vocab=N_VOCAB, n_ctx=24, n_layer=2, n_head=2, n_embd=16, n_inner=64, norm_first=True)
@@ -121,19 +122,7 @@ def test_new_rows_and_cut_positions_leave_the_rest_as_it_was(tmp_path: Path, job
     assert not torch.equal(scratch.tokens.weight, start.tokens.weight)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tokenizer_digest": "d2"}, "trained with tokenizer d1, the job expects d2"),
-        ({"adapt": {"block_size": 100}}, "n_ctx"),
-        ({"adapt": {"blocks": 1}}, "adapt job: adapt.blocks is not a setting"),
-        ({"adapt": {"lr": -1.0}}, "adapt.lr = -1.0: expected more than 0"),
-        ({"adapt": {"block_size": 1}}, "adapt.block_size = 1: expected 2 or more"),
-        ({"adapt": {"block_size": 100}}, "n_ctx = [0-9]+, blocks have 100 tokens"),
-        ({"adapt": {"block_size": 100, "pretrained": False}}, "n_ctx = [0-9]+, blocks have 100 tokens"),
-        ({"more": 1}, "missing or unknown field: more"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), expected(__file__, "test_a_job_that_cannot_be_done_is_refused"))
 def test_a_job_that_cannot_be_done_is_refused(tmp_path: Path, job_for: JobFor, changes: Job, message: str) -> None:
     with pytest.raises(InputError, match=message):
         adapt.run({**job_for(tmp_path), **changes}, process.StopRequest())

@@ -25,6 +25,7 @@ from gptcore.models.transformer import GPT, BothWays
 from gptcore.objectives.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
 from gptcore.objectives.objective import Text
 from gptcore.training import pretrain
+from tests.expected import expected as table_of
 from tests.gptcore.jobs import ALONE, N_CTX, N_VOCAB, Job, JobFor, StopAfter, assert_same_run, curve, run_world
 
 SIZES = {"n_vocab": N_VOCAB, "n_ctx": N_CTX, "n_layer": 2, "n_head": 2, "n_embd": 16, "n_inner": 64, "init_std": 0.3}
@@ -184,15 +185,7 @@ def test_the_curves_are_those_of_one_process(tmp_path: Path, job_for: JobFor) ->
         np.testing.assert_allclose(curve(workspace), curve(tmp_path / "1"), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"pairs": "nsp"}, "pretrain.pairs = 'nsp': GPT-BERT does not learn so"),
-        ({"short_length": 8}, "pretrain.short_length = 8: GPT-BERT does not learn so"),
-        ({"hidden_share": None}, "pretrain.hidden_share: found none"),
-        ({"hidden_share": 1.0}, "pretrain.hidden_share = 1.0: expected more than 0, and less than 1"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), table_of(__file__, "test_settings_of_other_objectives_are_refused"))
 def test_settings_of_other_objectives_are_refused(
     changes: dict[str, Any],
     message: str,

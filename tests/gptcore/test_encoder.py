@@ -25,6 +25,7 @@ from gptcore.models.build import load_language_model
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import sinusoids
 from gptcore.objectives.replaced import Detection
+from tests.expected import expected as table_of
 from tests.gptcore.test_parity import assert_agree
 
 V, T = 61, 11
@@ -260,16 +261,7 @@ def test_a_generator_shares_its_discriminators_embeddings() -> None:
 
 def test_what_is_no_encoder_is_refused() -> None:
     sizes = {"n_vocab": V, "n_ctx": 16, "n_layer": 2, "n_head": 2, "n_embd": 8, "n_inner": 16}
-    for changes, message in (
-        ({"sharing": "some"}, "model.sharing = 'some': expected one of none, attention, feed-forward, all"),
-        ({"activation": "relu"}, "model.activation = 'relu': expected one of gelu, gelu_new"),
-        ({"n_segments": 1}, "model.n_segments = 1: expected at least 2, for two texts"),
-        ({"n_groups": 3}, "model.n_groups = 3: expected at most model.n_layer = 2"),
-        ({"n_head": 3}, "model.n_embd = 8 is not a multiple of model.n_head = 3"),
-        ({"pooler": False}, "model.pair = True without model.pooler"),
-        ({"n_special": 3}, "model.n_special = 3, expected 0"),
-        ({"n_embd_words": 0}, "model.n_embd_words = 0: expected 1 to"),
-    ):
+    for changes, message in table_of(__file__, "test_what_is_no_encoder_is_refused"):
         with pytest.raises(InputError, match=message):
             EncoderConfig(**{**sizes, **changes})
     bare = Encoder(EncoderConfig(**sizes, words=False, pair=False)).eval()

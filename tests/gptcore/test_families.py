@@ -11,6 +11,7 @@ from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import PRESETS, network_config, preset_named
 from gptcore.families import FAMILIES, recorded_family
+from tests.expected import expected
 
 OFFERED = "gpt, albert, bert, distilbert, electra, ernie, gpt2, gptbert, tinybert"
 
@@ -55,13 +56,7 @@ def test_what_is_recorded_is_what_was_recorded_before_families_were(preset: str,
 
 @pytest.mark.parametrize(
     ("settings", "name"),
-    [
-        ({"n_layer": 1}, "gpt"),
-        ({"norm_first": True}, "gpt2"),
-        ({"n_units": 8}, "lstm"),
-        ({"family": "gpt", "norm_first": True}, "gpt"),
-        ({"family": "gpt2"}, "gpt2"),
-    ],
+    expected(__file__, "test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet"),
 )
 def test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet(
     settings: dict[str, object], name: str

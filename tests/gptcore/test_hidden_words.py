@@ -29,6 +29,7 @@ from gptcore.objectives.replaced import (
     replaced_tokens_objective,
     told_words_objective,
 )
+from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import sentence_shards, table
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -219,14 +220,7 @@ def test_a_control_needs_the_heads_that_it_trains() -> None:
     from gptcore.models.encoder import Encoder
 
     sizes = {"n_vocab": 20, "n_ctx": 8, "n_layer": 1, "n_head": 2, "n_embd": 8, "n_inner": 16}
-    for chosen, words, replaced, refused in (
-        ("electra", True, False, "model.replaced = False: expected True for electra"),
-        ("replace-mlm", False, True, "model.replaced = True: expected False for replace-mlm"),
-        ("all-tokens-mlm", False, True, "model.words = False: expected True for all-tokens-mlm"),
-        ("replace-mlm", True, False, ""),
-        ("all-tokens-mlm", True, True, ""),
-        ("electra-15", False, True, ""),
-    ):
+    for chosen, words, replaced, refused in table_of(__file__, "test_a_control_needs_the_heads_that_it_trains"):
         heads = {"words": words, "replaced": replaced, "pooler": False, "pair": False}
         network = REPLACED_TOKENS.network(Encoder(EncoderConfig(**sizes, **heads)), torch.Generator())
         config = PretrainConfig(replaced_objective=chosen)

@@ -21,20 +21,9 @@ from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, softmax_in_
 from gptcore.knowledge.paths import Ways
 from gptcore.nlu.examples import Example
 from gptcore.training.kagnet import kagnet_objective
+from tests.expected import expected as table_of
 
-FACTS = [
-    ("cat", "is_a", "animal"),
-    ("dog", "is_a", "animal"),
-    ("cat", "chases", "mouse"),
-    ("mouse", "eats", "cheese"),
-    ("dog", "likes", "bone"),
-    ("dog", "chases", "cat"),
-    ("animal", "lives_in", "wood"),
-    ("play_on_ice", "needs", "ice"),
-    ("hockey", "is_a", "play_on_ice"),
-    ("cat", "likes", "cheese"),
-    ("cat", "eats", "mouse"),
-]
+FACTS = table_of(__file__, "FACTS")
 S, C = 6, 3
 CONFIG = KagNETConfig(n_hidden=7, n_graph=5, n_path=8, n_pair=6, n_score=4, pdrop=0.0)
 

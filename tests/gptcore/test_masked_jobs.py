@@ -23,6 +23,7 @@ from gptcore.knowledge.entities import Entities, Gazetteer, link_shards
 from gptcore.machine import process
 from gptcore.models.build import build_model, load_model
 from gptcore.training import pretrain
+from tests.expected import expected
 from tests.gptcore import jobs
 from tests.gptcore.jobs import (
     N_VOCAB,
@@ -241,15 +242,7 @@ def test_a_job_without_entities_or_with_those_of_nobody_is_refused(tmp_path: Pat
         pretrain.run(other, process.StopRequest())
 
 
-OTHERS = {
-    "short_length": 12,
-    "pairs": "none",
-    "mask_share": 0.3,
-    "mask_words": False,
-    "mask_ngrams": 1,
-    "mask_copies": 1,
-    "replaced_weight": 1.0,
-}
+OTHERS = expected(__file__, "OTHERS")
 
 
 @pytest.mark.parametrize("name", [*OTHERS, "short_share"])

@@ -11,6 +11,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from gptcore.abstracts import measures as module
 from gptcore.abstracts.measures import Written, balanced, copied, has_latex, key_term, measures, self_bleu, tokens
+from tests.expected import expected as table_of
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 
@@ -38,36 +39,13 @@ def test_copies_agree_with_a_plain_search(texts: list[list[str]], training: list
     assert found.longest == longest
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a $130 billion industry", False),
-        ("$.06 per abstract, $10K a year", False),
-        ("$5GB and $6 more", False),
-        ('a "$130 billion" industry, ~$5 million', False),
-        ("of $3$ and $10^5$", True),
-        (r"up to $5 \times 5$", True),
-        (r"\emph{this}", True),
-        ("$2n$", True),
-        ("$3k$ words", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), table_of(__file__, "test_a_price_is_no_latex"))
 def test_a_price_is_no_latex(text: str, expected: bool) -> None:
     assert has_latex(text) is expected
     assert balanced(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("no latex", True),
-        ("$x^{2}$ and $y$", True),
-        (r"of $\sim$750,000 words", True),
-        ("$x", False),
-        ("{a}}{", False),
-        (r"costs \$5 {a \} b}", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), table_of(__file__, "test_latex_balances_or_not"))
 def test_latex_balances_or_not(text: str, expected: bool) -> None:
     assert balanced(text) is expected
 

@@ -30,6 +30,7 @@ from gptcore.training import checkpoint
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Trainer, Training
 from gptcore.training.schedules import warmup_linear
+from tests.expected import expected as table_of
 from tests.gptcore.jobs import StopAfter
 
 
@@ -456,13 +457,7 @@ def test_the_eta_of_a_resumed_job_goes_by_its_own_speed(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"speed": 1}, "line job: missing or unknown field: speed; expected line, rows, threads, workspace"),
-        ({"rows": "8"}, "rows"),
-        ({"workspace": 3}, "workspace"),
-        ({"line": {"lr": "fast"}}, "line job: line.lr = 'fast'; expected float"),
-    ],
+    ("changes", "message"), table_of(__file__, "test_a_job_file_is_checked_by_the_types_of_its_fields")
 )
 def test_a_job_file_is_checked_by_the_types_of_its_fields(
     tmp_path: Path, changes: dict[str, Any], message: str

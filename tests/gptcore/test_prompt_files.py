@@ -119,19 +119,13 @@ def test_articles_with_either_names_of_columns(tmp_path: Path) -> None:
     assert item.answers == ("One.\nTwo.",)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    expected(__file__, "test_a_broken_table_is_named"),
-)
+@pytest.mark.parametrize(("text", "message"), expected(__file__, "test_a_broken_table_is_named"))
 def test_a_broken_table_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         reading.summaries(put(tmp_path, "CNNDM/test.csv", text), "")
 
 
-@pytest.mark.parametrize(
-    ("article", "text"),
-    expected(__file__, "test_who_wrote_an_article_is_none_of_its_text"),
-)
+@pytest.mark.parametrize(("article", "text"), expected(__file__, "test_who_wrote_an_article_is_none_of_its_text"))
 def test_who_wrote_an_article_is_none_of_its_text(article: str, text: str | None) -> None:
     assert reading.without_byline(article) == (text or article)
 
@@ -180,10 +174,7 @@ def test_a_broken_file_of_questions(tmp_path: Path, text: str, message: str) -> 
         reading.questions(put(tmp_path, "SQuAD/dev-v2.0.json", text))
 
 
-@pytest.mark.parametrize(
-    "game",
-    expected(__file__, "test_a_broken_game"),
-)
+@pytest.mark.parametrize("game", expected(__file__, "test_a_broken_game"))
 def test_a_broken_game(tmp_path: Path, game: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"recall\.jsonl, line 1: expected"):
         reading.games(put(tmp_path, "Games/recall.jsonl", json.dumps(game) + "\n"), "recall")
@@ -298,16 +289,7 @@ def test_the_challenge_in_both_of_its_formats(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("pronoun", "after", "told"),
-    [
-        ("his", "hat fell.", "so Tom's"),
-        ("her", "hat fell.", "so Tom's"),
-        ("her", "because she fell.", "so Tom"),
-        ("her", ".", "so Tom"),
-        ("him", "home.", "so Tom"),
-    ],
-)
+@pytest.mark.parametrize(("pronoun", "after", "told"), expected(__file__, "test_whose_something_is"))
 def test_whose_something_is(pronoun: str, after: str, told: str) -> None:
     assert Pronoun("so", after, ("Tom", "The man"), 0, pronoun).resolved(0) == told
     assert Pronoun("so", after, ("Tom", "The man"), 0, pronoun).resolved(1) == told.replace("Tom", "the man")
@@ -339,18 +321,7 @@ def test_a_broken_collection(tmp_path: Path, change: Callable[[str], str], messa
 # --- the real files ---
 
 
-@pytest.mark.parametrize(
-    ("name", "folder", "asked", "pool"),
-    [
-        ("lambada", "LAMBADA", 4869, 0),
-        ("summaries", "CNNDM", 200, 0),
-        ("en-fr", "WMT14", 3003, 0),
-        ("fr-en", "WMT14", 3003, 0),
-        ("dprd", "DPRD", 564, 1322),
-        ("squad", "SQuAD", None, 0),
-        ("rte", "RTE", 277, 2490),
-    ],
-)
+@pytest.mark.parametrize(("name", "folder", "asked", "pool"), expected(__file__, "test_real_rows_are_all_read"))
 def test_real_rows_are_all_read(name: str, folder: str, asked: int | None, pool: int) -> None:
     url = str(real_data(folder).parent)
     rows = PROMPT_TASKS[name].read(url)

@@ -12,18 +12,13 @@ from gptcore.nlu import COLUMNS, REGISTRY
 from gptcore.nlu import blimp as blimp_files
 from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED, AblationRow, PublishedRow, _leaderboard
 from gptcore.nlu.registry import BEYOND
+from tests.expected import expected
 from tests.realdata import real_data
 
 BERT_TABLE, SQUAD, SWAG, COMMONSENSE, BABYLM = (
     _leaderboard[name]["table"] for name in ("bert", "squad", "swag", "commonsenseqa", "babylm")
 )
-SUCCESSORS = {
-    "DistilBERT, Table 1 and README": "dev",
-    "TinyBERT": "test",
-    "README of ALBERT": "dev",
-    "README of ELECTRA": "dev",
-    "ERNIE, Zhang et al. 2019": "test",
-}
+SUCCESSORS = expected(__file__, "SUCCESSORS")
 """Where the rows of later encoders are printed, and on which split."""
 BERT = {row.method: row for row in PUBLISHED if row.table == BERT_TABLE}
 

@@ -19,6 +19,7 @@ from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs, SentenceTable
 from gptcore.data.shards import Shards
 from gptcore.text.spacy_words import split_sentences
+from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import CLS, FIRST, PAD, SEP, Documents, sentence_shards, table
 
 documents_of = st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=5)
@@ -231,16 +232,7 @@ def test_settings_out_of_range(tmp_path: Path) -> None:
 # --- where sentences end: at stops, not at abbreviations, at blank lines, and never with nothing in them
 
 
-CASES = {
-    "It rained. Mr. Brown went home! Did he?": ["It rained.", "Mr. Brown went home!", "Did he?"],
-    "CHAPTER I\n\nIt was late.": ["CHAPTER I", "It was late."],
-    "“Stop!” he said. “No.”\n \t \nOnce": ["“Stop!”", "he said.", "“No.”", "Once"],
-    "a line\nthat goes on. And": ["a line\nthat goes on.", "And"],
-    " \n\n . \n\n\n": ["."],
-    "He said. “No.” (Why?) 'No.'": ["He said.", "“No.”", "(Why?)", "'No.'"],
-    "": [],
-    "no stop at all": ["no stop at all"],
-}
+CASES = table_of(__file__, "CASES")
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES.items())

@@ -20,6 +20,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec
 from gptcore.storyworld.write import generate
+from tests.expected import expected as table_of
 from tests.gptcore.reading import collate, sequences_of
 from tests.gptcore.tiny_glue import save_model, texts_of, tokenizer, write_test_file, write_test_files
 from tests.realdata import real_data
@@ -194,14 +195,7 @@ def test_a_model_of_another_task_or_tokenizer_is_refused(words, models, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("id\tquestion1\tquestion2\n0\ta\tb\n2\ta\tb\n", "line 3, column 'id': found '2', expected 1"),
-        ("id\tquestion1\tquestion2\n0\ta\tb\n1\ta\n", "line 3, number of columns: found 2, expected 3"),
-        ("id\tquestion1\tquestion2\n0\t \tb\n", "line 2, column 'question1': found ' ', expected text"),
-        ("id\tquestion1\n0\ta\n", "line 1, column 'question2': found 0 times"),
-        ("id\tquestion1\tquestion2\n", "found 0 rows"),
-    ],
+    ("lines", "message"), table_of(__file__, "test_a_broken_test_file_is_an_error_that_names_its_place")
 )
 def test_a_broken_test_file_is_an_error_that_names_its_place(words, models, tmp_path, lines, message):
     (tmp_path / "QQP").mkdir()

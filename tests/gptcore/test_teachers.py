@@ -18,6 +18,7 @@ from gptcore.config import (
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.models.encoder import Encoder
 from gptcore.objectives.distillation import HIDDEN_WORDS, Student, distillation_objective, start_from_teacher
+from tests.expected import expected
 from tests.gptcore.test_distillation import (
     BERT,
     DISTILBERT,
@@ -126,18 +127,7 @@ def test_a_teacher_that_does_not_fit_is_refused(what: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"temperature": 0.0}, r"distil.temperature = 0.0: expected 0.001 to 1e\+06"),
-        ({"soft_weight": -1.0}, "distil.soft_weight = -1.0: expected 0 to"),
-        ({"soft_weight": 0.0, "word_weight": 0.0, "cosine_weight": 0.0}, "every weight is 0"),
-        ({"start": "half"}, "distil.start = 'half': expected one of teacher, random"),
-        ({"layers": "2,1"}, "distil.layers = '2,1': expected ascending layers counted from 1"),
-        ({"layers": "0,1"}, "distil.layers = '0,1'"),
-        ({"layers": "a"}, "distil.layers = 'a'"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), expected(__file__, "test_settings_that_teach_nothing_are_refused"))
 def test_settings_that_teach_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         preset_named("demo", {"family": "distilbert", "distil": settings})

@@ -24,6 +24,7 @@ from gptcore.prompting.score import answer
 from gptcore.prompting.tasks import prompt_task
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
+from tests.expected import expected as table_of
 from tests.realdata import real_data
 
 TEXT = "the cat sat on the mat because it was tired . very positive very negative what did who yes no"
@@ -286,15 +287,7 @@ def test_the_pronoun_is_the_one_after_both_referents(tmp_path):
     assert (second.before, second.after, second.label) == ("Parents send their children to bed;", "obey.", 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("A met B as he ran.\nhe\nA,B\nC\n", r"test.c.txt:3: found 'A,B' and the answer 'C'"),
-        ("\nA met B as he ran.\nhe\nA\nA\n", r"test.c.txt:4: found 'A' and the answer 'A'"),
-        ("A met B as he ran.\nshe\nA,B\nA\n", r"test.c.txt:2: found 'she', expected a pronoun"),
-        ("A met B as he ran.\nhe\n", r"test.c.txt:3: found '' and the answer ''"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), table_of(__file__, "test_a_broken_block_is_named_by_line"))
 def test_a_broken_block_is_named_by_line(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         list(read_dprd(dprd(tmp_path, text), "test"))
