@@ -9,7 +9,6 @@ Unfinished workspaces are mirrored as blobs named by their content, plus one ind
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -43,7 +42,6 @@ from tasks.store.records import manifests, mark, read_small, remove
 from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
-_CHUNK = 1 << 20  # bytes read at a time when hashing
 _INDEX = "index.json"
 
 
@@ -53,7 +51,7 @@ def scratch_folder(root: str) -> Path:
 
 
 class RemoteShelf:
-    """See :class:`tasks.store.shelf.Shelf`. Connections open on first use, in the process that uses them."""
+    """Artifacts in an object store. Connections open on first use, in the process that uses them."""
 
     def __init__(self, url: str) -> None:
         """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
@@ -95,14 +93,6 @@ class RemoteShelf:
         self._fs.invalidate_cache()  # another host may have written since
         found = self._fs.find(folder, detail=True, withdirs=False)
         return {path.removeprefix(f"{folder}/"): info["size"] for path, info in found.items()}
-
-    def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
-        """SHA-256 of the bytes that the object store holds now."""
-        total = hashlib.sha256()
-        with self._fs.open(f"{self._files(stage, digest, manifest)}/{path}", "rb") as file:
-            while chunk := file.read(_CHUNK):
-                total.update(chunk)
-        return total.hexdigest()
 
     def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
         """One listed file, from this host's copy where that has it."""

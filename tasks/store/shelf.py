@@ -6,64 +6,98 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gptcore.base.errors import InputError, refuse_password
-from gptcore.base.files import fsync_folder, read_json, sha256_file
+from gptcore.base.files import fsync_folder, read_json
 from tasks.store.artifact import is_digest, is_stage
 from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, problem_of, verify_once
 from tasks.store.remote import RemoteShelf
 
 
-class Shelf(Protocol):
-    """Where artifacts lie: a local folder (:class:`LocalShelf`) or an object store (:class:`RemoteShelf`)."""
+class LocalShelf:
+    """Artifacts in a local folder. Publishing is one rename inside the store."""
 
-    root: str
-    """The store's address without a trailing slash."""
-    scratch: Path
-    """A local folder for workspaces and locks, which survives crashes."""
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.scratch = root
 
     def read(self, stage: str, digest: str) -> Any | None:
         """The parsed manifest, unchecked; None where there is none."""
-
-    def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
-        """Bytes of each file that the artifact has, by the manifest's paths."""
-
-    def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
-        """SHA-256 of one listed file as it lies there now."""
-
-    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
-        """One listed file as it lies there now."""
+        try:
+            return read_json(Path(self.root, stage, digest, MANIFEST))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValueError as error:
+            return f"unreadable: {error}"
 
     def manifests(self, stage: str) -> dict[str, Manifest | str]:
         """By digest, of every artifact of one stage that has a manifest: that, or what is wrong with it in words."""
+        found: dict[str, Manifest | str] = {}
+        for digest in filter(is_digest, self.digests(stage)):
+            if (manifest := self.read(stage, digest)) is not None:
+                problem = problem_of(manifest, stage, digest)
+                found[digest] = manifest if problem is None else problem
+        return found
+
+    def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
+        """Bytes of each file that the artifact has, by the manifest's paths."""
+        return local_sizes(Path(self.root, stage, digest), manifest)
+
+    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
+        """One listed file as it lies there now."""
+        return Path(self.root, stage, digest, path).read_bytes()
 
     def stages(self) -> list[str]:
         """Names of the folders of stages, whatever lies in them."""
+        return sorted(filter(is_stage, self._names("")))
 
     def digests(self, stage: str) -> list[str]:
         """Names of the folders of one stage, complete or not."""
+        return self._names(stage)
+
+    def _names(self, folder: str) -> list[str]:
+        path = Path(self.root, folder)
+        return [item.name for item in path.iterdir()] if path.is_dir() else []
 
     def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
-        """Make sure that the store can be written, before any work; say there what the work reads."""
+        """Nothing to do: opening the lock file in the store was the proof."""
 
     def refresh(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
-        """Say again what the work reads, as :meth:`prepare` did, so that other hosts see that it goes on."""
+        """Nothing to do: what the workspace holds is as young as the work."""
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
         """Make a sealed workspace the artifact, in one step that either happened or did not.
 
         Returns the manifest that holds: another host may have been first.
         """
+        target = Path(self.root, manifest["stage"], manifest["digest"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        discarded = workspace.with_name(workspace.name + ".discarded")
+        shutil.rmtree(discarded, ignore_errors=True)
+        if target.exists():  # only ever a broken artifact: a valid one would have been found
+            os.rename(target, discarded)
+        os.rename(workspace, target)
+        fsync_folder(target.parent)
+        shutil.rmtree(discarded, ignore_errors=True)
+        return manifest
 
     def local(self, stage: str, digest: str, manifest: Manifest, part: str) -> Path:
         """A local path with the files of a part of the artifact; see :meth:`tasks.store.store.Store.local`."""
+        folder = Path(self.root, stage, digest)
+        verify_once(folder, part_of(manifest, part), str(folder))
+        return folder / part
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
-        """Copy a workspace to where another host finds it."""
+        """Nothing to do: the workspace lies in the store itself."""
 
     def load_partial(self, stage: str, digest: str, workspace: Path) -> bool:
-        """Fill a workspace with what some host saved; False where none did."""
+        """False: the workspace lies in the store itself, where nothing else was saved."""
+        return False
+
+
+Shelf = LocalShelf | RemoteShelf
+"""Where artifacts lie; both can do the same."""
 
 
 def shelf_at(url: str) -> Shelf:
@@ -81,75 +115,3 @@ def shelf_at(url: str) -> Shelf:
     if root.exists() and not root.is_dir():
         raise InputError(f"--store {url}: found a file, expected a folder")
     return LocalShelf(root)
-
-
-class LocalShelf:
-    """See :class:`tasks.store.shelf.Shelf`. Publishing is one rename inside the store."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = str(root)
-        self.scratch = root
-
-    def read(self, stage: str, digest: str) -> Any | None:
-        try:
-            return read_json(Path(self.root, stage, digest, MANIFEST))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except ValueError as error:
-            return f"unreadable: {error}"
-
-    def manifests(self, stage: str) -> dict[str, Manifest | str]:
-        found: dict[str, Manifest | str] = {}
-        for digest in filter(is_digest, self.digests(stage)):
-            if (manifest := self.read(stage, digest)) is not None:
-                problem = problem_of(manifest, stage, digest)
-                found[digest] = manifest if problem is None else problem
-        return found
-
-    def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
-        return local_sizes(Path(self.root, stage, digest), manifest)
-
-    def sha256(self, stage: str, digest: str, manifest: Manifest, path: str) -> str:
-        return sha256_file(Path(self.root, stage, digest, path))
-
-    def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
-        return Path(self.root, stage, digest, path).read_bytes()
-
-    def stages(self) -> list[str]:
-        return sorted(filter(is_stage, self._names("")))
-
-    def digests(self, stage: str) -> list[str]:
-        return self._names(stage)
-
-    def _names(self, folder: str) -> list[str]:
-        path = Path(self.root, folder)
-        return [item.name for item in path.iterdir()] if path.is_dir() else []
-
-    def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
-        """Nothing to do: opening the lock file in the store was the proof."""
-
-    def refresh(self, stage: str, digest: str, inputs: Sequence[str]) -> None:
-        """Nothing to do: what the workspace holds is as young as the work."""
-
-    def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
-        target = Path(self.root, manifest["stage"], manifest["digest"])
-        target.parent.mkdir(parents=True, exist_ok=True)
-        discarded = workspace.with_name(workspace.name + ".discarded")
-        shutil.rmtree(discarded, ignore_errors=True)
-        if target.exists():  # only ever a broken artifact: a valid one would have been found
-            os.rename(target, discarded)
-        os.rename(workspace, target)
-        fsync_folder(target.parent)
-        shutil.rmtree(discarded, ignore_errors=True)
-        return manifest
-
-    def local(self, stage: str, digest: str, manifest: Manifest, part: str) -> Path:
-        folder = Path(self.root, stage, digest)
-        verify_once(folder, part_of(manifest, part), str(folder))
-        return folder / part
-
-    def save_partial(self, stage: str, digest: str, workspace: Path) -> None:
-        """Nothing to do: the workspace lies in the store itself."""
-
-    def load_partial(self, stage: str, digest: str, workspace: Path) -> bool:
-        return False

@@ -313,15 +313,6 @@ class Store:
         check_sha256(artifact.url, listed, hashlib.sha256(data).hexdigest())
         return data
 
-    def verify(self, artifact: Artifact) -> None:
-        """Read every byte of an artifact and compare with its manifest.
-
-        :raises CorruptArtifact: one line that names the first file that differs.
-        """
-        shelf, manifest = self._home(artifact), self.manifest(artifact)
-        for file in manifest["files"]:
-            check_sha256(artifact.url, file, shelf.sha256(artifact.stage, artifact.digest, manifest, file["path"]))
-
     # --- inside
 
     def _home(self, artifact: Artifact) -> Shelf:

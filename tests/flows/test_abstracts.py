@@ -29,6 +29,7 @@ from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
 from tests.flows.world import LANGUAGE, OVERRIDES
+from tests.tasks.stores import verify
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -149,7 +150,7 @@ def test_a_model_of_another_store_is_taught_and_writes(
         assert elsewhere[name].rows == found[name].rows
     assert not Store(other).list("pretrain")
     (words,) = Store(other).list("tokenizer")
-    Store(other).verify(words)
+    verify(Store(other), words)
     options = ["--prompt", "We", "--max-tokens", "3"]
     assert main(["generate", "--store", other, "--model", model[:12], *options]) == 0
     third = str(tmp_path / "third")

@@ -51,6 +51,7 @@ from tests.gptcore.test_passages import conll, squad
 from tests.gptcore.test_prompt_files import XML
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
+from tests.tasks.stores import verify
 
 TAGGED = "-DOCSTART- -X- O O\n\nAnna NNP I-NP I-PER\nsaw VBD I-VP O\nNew NNP I-NP I-LOC\nYork NNP I-NP I-LOC\n\n" * 2
 SHAPE = ModelConfig(n_vocab=40, n_ctx=8, n_layer=1, n_head=2, n_embd=8, n_inner=32)
@@ -148,7 +149,7 @@ def _read_store(folder: Path) -> None:
     store = Store(folder)
     for stage in ("corpus", "pretrain"):
         for artifact in store.list(stage):
-            store.verify(artifact)
+            verify(store, artifact)
     inventory(store, ["corpus", "pretrain", "finetune"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import fsspec
 
 from tasks.store import presence
 from tasks.store.artifact import Artifact
-from tasks.store.manifest import MANIFEST
+from tasks.store.manifest import MANIFEST, check_sha256
 from tasks.store.store import Store
 
 
@@ -48,6 +49,14 @@ def overwrite(store: Store, artifact: Artifact, name: str, text: str) -> None:
     fs, base = fsspec.core.url_to_fs(artifact.url)
     root = "" if name == MANIFEST else store.manifest(artifact).get("root", "")
     fs.pipe_file("/".join(part for part in (base, root, name) if part), text.encode())
+
+
+def verify(store: Store, artifact: Artifact) -> None:
+    """Every byte of an artifact, where it lies, is what its manifest says."""
+    manifest = store.manifest(artifact)
+    for file in manifest["files"]:
+        with fsspec.open("/".join(filter(None, (artifact.url, manifest.get("root"), file["path"])))) as there:
+            check_sha256(artifact.url, file, hashlib.sha256(there.read()).hexdigest())
 
 
 @contextmanager

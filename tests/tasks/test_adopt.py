@@ -11,7 +11,7 @@ from tasks.store.artifact import Recipe
 from tasks.store.lineage import own_tokenizer, tokenizer_of
 from tasks.store.manifest import CorruptArtifact
 from tasks.store.store import Store
-from tests.tasks.stores import bucket, files_of, writes
+from tests.tasks.stores import bucket, files_of, verify, writes
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_a_copy_is_the_same_artifact_and_as_old(stores: tuple[Store, Store]) -> 
     copy = here.adopt(words)
     assert (copy.digest, copy.url) == (words.digest, f"{here.url}/tokenizer/{words.digest}")
     assert files_of(here, copy) == files_of(there, words) == {"b": "1", "deep/c": "2"}
-    here.verify(copy)
+    verify(here, copy)
     manifest, original = here.manifest(copy), there.manifest(words)
     assert {**manifest, "root": None} == {**original, "root": None}
     assert here.resolve("latest", "tokenizer") == young, "what was made here last"

@@ -23,7 +23,7 @@ from tasks.store.store import Store
 from tasks.tracking.registry import referred, register
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN
-from tests.tasks.stores import forget
+from tests.tasks.stores import forget, verify
 from tests.tasks.test_registry import entry
 
 RULES = Rules(measures=("score",), tracked=("model",), worlds="world", young=timedelta(0))
@@ -78,7 +78,7 @@ def test_a_kept_model_keeps_what_it_was_made_from_and_nothing_else(store: Store)
     expected = [(kind, stage) for stage in ("score", "model", "corpus") for kind in kinds]
     assert sorted(collect(store, tuned)) == sorted(expected)
     for artifact in (books, words, checkpoint, tuned, scores[0]):
-        store.verify(artifact)
+        verify(store, artifact)
     for artifact in (others, unloved, scores[1]):
         assert store.find(artifact.stage, artifact.digest) is None
     assert gone(planned(store, tuned)) == []
@@ -116,7 +116,7 @@ def test_an_interrupted_deletion_leaves_nothing_that_is_trusted(store: Store, mo
     assert store.find("model", artifact.digest) is None
     assert ("remains", "model") in gone(planned(store))
     again = make(store, "model")
-    store.verify(again)
+    verify(store, again)
 
 
 def test_the_young_the_unheard_of_and_the_unreadable_stay(store: Store) -> None:
@@ -183,7 +183,7 @@ def test_files_of_an_attempt_that_no_manifest_names_go(tmp_path: Path, monkeypat
     fs.pipe_file(f"{base}/model/notes.txt", b"somebody's own")
     fs.pipe_file(f"{base}/Letters/{'0' * 64}/mine", b"somebody's own")
     assert collect(store, artifact) == [("remains", "model")] * 2
-    store.verify(artifact)
+    verify(store, artifact)
     assert fs.exists(f"{base}/model/notes.txt")
     assert fs.exists(f"{base}/Letters/{'0' * 64}/mine")
 

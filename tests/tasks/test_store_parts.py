@@ -22,7 +22,7 @@ from tasks.store.garbage import Item, inventory, sweep
 from tasks.store.lineage import model_files, model_folder, snapshot_scores, snapshots
 from tasks.store.manifest import MANIFEST, CorruptArtifact
 from tasks.store.store import Store
-from tests.tasks.stores import files_in, never, overwrite, writes
+from tests.tasks.stores import files_in, never, overwrite, verify, writes
 
 FILES = {
     "model/model.safetensors": "final weights",
@@ -269,7 +269,7 @@ def test_a_finished_artifact_keeps_no_checkpoints(store: Store) -> None:
     built = store.build(recipe(), writes(**TRAINED, **{".scratch/x": "x", "empty/.y": "y"}), TRANSIENT)
     assert files_in(store.local(built.artifact)) == LEFT
     assert sorted(path.name for path in store.local(built.artifact).iterdir()) == [MANIFEST, "model"]
-    store.verify(built.artifact)
+    verify(store, built.artifact)
 
 
 def test_work_that_dies_before_its_end_goes_on_from_its_checkpoints(store: Store) -> None:
