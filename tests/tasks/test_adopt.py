@@ -13,10 +13,7 @@ from tasks.store.manifest import CorruptArtifact
 from tasks.store.store import Store
 from tests.tasks.stores import bucket, files_of, verify, writes
 
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @pytest.fixture(params=["local to local", "local to remote", "remote to local"])

@@ -13,15 +13,9 @@ import pytest
 
 from tasks.report.card import Card, cost, shown
 from tasks.report.figures import _POINTS, _curve, loss_curve
+from tests.expected import expected
 
-MANIFEST: dict[str, Any] = {
-    "stage": "pretrain",
-    "digest": "ab" * 32,
-    "inputs": {"shards": {"stage": "shards", "digest": "cd" * 32}, "files": {"digest": "ef" * 32}},
-    "code": {"package": "0.1.0", "git": "12" * 20, "dirty": True},
-    "created": "2026-01-02T03:04:05.678901+00:00",
-    "duration_seconds": 61.25,
-}
+MANIFEST: dict[str, Any] = expected(__file__, "MANIFEST")
 
 
 def records(count: int, *names: str) -> list[dict[str, Any]]:
@@ -107,20 +101,7 @@ def test_a_long_curve_is_thinned_to_what_a_figure_shows_but_keeps_its_end() -> N
     assert len(_curve(records(_POINTS, "x"), "x")) == _POINTS
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (True, "yes"),
-        (False, "no"),
-        (None, "-"),
-        (0, "0"),
-        (1234567, "1,234,567"),
-        (1e-5, "1e-05"),
-        (12345.6, "12,346"),
-        (0.123456, "0.1235"),
-        ([1], "[1]"),
-    ],
-)
+@pytest.mark.parametrize(("value", "text"), expected(__file__, "test_values_as_people_read_them"))
 def test_values_as_people_read_them(value: Any, text: str) -> None:
     assert shown(value) == text
 

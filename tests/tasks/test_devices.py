@@ -12,6 +12,7 @@ import pytest
 from tasks.jobs import devices
 from tasks.jobs.devices import GpuLease, visible_gpus
 from tasks.jobs.placement import PLACE_VARIABLE, processes_and_threads, slots, slots_and_threads
+from tests.expected import expected
 from tests.tasks.test_launch import ROOT, in_thread, run, stop_jobs, wait_for
 from tests.tasks.test_launch import _quick as _quick  # the fixture
 
@@ -31,18 +32,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "dev"
 
 
-@pytest.mark.parametrize(
-    ("listed", "found"),
-    [
-        (None, ["0", "1", "2"]),
-        ("", []),
-        ("-1", []),
-        ("1", ["1"]),
-        (" 3, 1", ["3", "1"]),
-        ("0,-1,2", ["0"]),
-        ("GPU-8932f937,MIG-4c2d", ["GPU-8932f937", "MIG-4c2d"]),
-    ],
-)
+@pytest.mark.parametrize(("listed", "found"), expected(__file__, "test_what_may_be_used"))
 def test_what_may_be_used(listed: str | None, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if listed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)

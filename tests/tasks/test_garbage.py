@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -29,13 +28,6 @@ from tests.tasks.test_registry import entry
 RULES = Rules(measures=("score",), tracked=("model",), worlds="world", young=timedelta(0))
 STAGES = ("world", "corpus", "words", "model", "tuned", "score")
 LATER = timedelta(days=1)
-
-
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
-    yield Store(tmp_path / "store" if request.param == "local" else f"memory://garbage-{uuid.uuid4().hex}")
-    forget()
 
 
 def make(store: Store, stage: str, name: str = "", counts: dict[str, Any] | None = None, **inputs: Any) -> Artifact:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -73,16 +75,13 @@ def books(tmp_path: Path) -> Path:
     folder.mkdir()
     for number in range(4):
         (folder / f"b{number}.txt").write_text(story(number), encoding="utf-8")
-    rows = [story(5), story(1), story(6), story(6), "short", " \n" * 50]
-    (folder / "c.jsonl").write_text("".join(f'{{"text": {_quoted(row)}}}\n' for row in rows))
-    (folder / "d.jsonl").write_text("".join(f'{{"text": {_quoted(story(n))}}}\n' for n in (7, 5, 8)))
+    write_lines(folder / "c.jsonl", [story(5), story(1), story(6), story(6), "short", " \n" * 50])
+    write_lines(folder / "d.jsonl", map(story, (7, 5, 8)))
     return folder
 
 
-def _quoted(text: str) -> str:
-    import json
-
-    return json.dumps(text)
+def write_lines(path: Path, texts: Iterable[str]) -> None:
+    path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
 
 
 @pytest.fixture
@@ -117,13 +116,8 @@ def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, t
     report = build_corpus(RawCorpus.at(str(books)), tmp_path / "whole", CONFIG)
     counts = store.manifest(corpus)["counts"]
     assert {name: counts[name] for name in report} == report
-    assert report["documents"]["dropped"] == {
-        "too short": 1,
-        "unreadable": 0,
-        "duplicate": 3,
-        "near duplicate": 0,
-        "no words": 1,
-    }
+    dropped = {"too short": 1, "unreadable": 0, "duplicate": 3, "near duplicate": 0, "no words": 1}
+    assert report["documents"]["dropped"] == dropped
 
     told = encode_corpus(tmp_path / "whole", Tokenizer.load(vocabulary), tmp_path / "encoded", SHARDS)
     folder = local_shards(store, shards)
@@ -182,7 +176,7 @@ def test_a_new_book_is_all_that_is_read(books: Path, vocabulary: str, tmp_path: 
     before = {stage: {a.digest for a in store.list(stage)} for stage in ("corpus-part", "shards-part")}
 
     OPENED.clear()
-    (books / "a.jsonl").write_text("".join(f'{{"text": {_quoted(story(n))}}}\n' for n in (9, 1, 2)))
+    write_lines(books / "a.jsonl", map(story, (9, 1, 2)))
     corpus, shards = by_partition(store, books, vocabulary)
     assert set(OPENED) == {"a.jsonl"}
     for stage, digests in before.items():

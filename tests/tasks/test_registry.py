@@ -22,6 +22,7 @@ from tasks.tracking import registry
 from tasks.tracking.pyfunc import Interface
 from tasks.tracking.registry import Entry, is_registered, register, registered_artifact
 from tasks.tracking.tracker import Run, Tracker
+from tests.expected import expected
 
 _numbers = itertools.count()
 
@@ -120,13 +121,7 @@ def test_what_may_not_lead_is_a_version_all_the_same(shared_tracker: Tracker) ->
 
 def test_a_reference_that_finds_nothing_names_what_is_there(shared_tracker: Tracker) -> None:
     record(shared_tracker, entry("there", 0.5, 1))
-    wrong = {
-        "models:/absent@champion": "there",
-        "models:/there@best": "champion, newest, latest, the versions 1",
-        "models:/there/7": "the versions 1",
-        "models:/there": "expected models:/NAME@ALIAS or models:/NAME/VERSION",
-        "models:/the're/1": "expected models:/NAME@ALIAS or models:/NAME/VERSION",
-    }
+    wrong = expected(__file__, "test_a_reference_that_finds_nothing_names_what_is_there")
     for ref, words in wrong.items():
         with pytest.raises(InputError) as refused:
             registered_artifact(shared_tracker, ref)
@@ -211,12 +206,7 @@ def test_a_versions_page_says_score_data_and_how_this_very_version_is_called(
     pretrained = shelf.pretrain(9.0, ModelConfig())
     record(shared_tracker, pretrained)
     (version,) = shared_tracker.client.search_model_versions(f"name = '{pretrained.name}'")
-    for words in (
-        "Held-out perplexity 9.00 (10 tokens)",
-        "on 90 tokens of synthetic data",
-        "`prompt`",
-        "`continuation`",
-    ):
+    for words in expected(__file__, "test_a_versions_page_says_score_data_and_how_this_very_version_is_called"):
         assert words in version.description
     assert f'load_model("models:/{pretrained.name}/1").predict(table)' in version.description
 

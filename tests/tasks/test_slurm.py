@@ -21,6 +21,7 @@ from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records
 from tasks.stages.training import JobObserver
 from tasks.tracking.logs import PROGRESS, Underway
 from tasks.tracking.tracker import Run
+from tests.expected import expected
 from tests.tasks import fake_slurm
 from tests.tasks.test_launch import FAKE, ROOT, gone, run, wait_for
 
@@ -209,16 +210,7 @@ def test_a_job_whose_caller_was_killed_is_taken_over(cluster: Path, work: Path) 
     assert [job["state"] for job in jobs(cluster)] == ["COMPLETED"]
 
 
-@pytest.mark.parametrize(
-    ("place", "words"),
-    [
-        ("moon", "found 'moon', expected slurm"),
-        ("slurm --partition=nosuch", "sbatch says: error: invalid partition specified: nosuch; error: Batch"),
-        ("slurm --gpus-per-node=many", "expected 1 or more, or a type and a number"),
-        ("slurm --ntasks-per-node=two", "invalid int value: 'two'"),
-        ("slurm --gpus-per-node=0", "--gpus-per-node=0: expected 1 or more"),
-    ],
-)
+@pytest.mark.parametrize(("place", "words"), expected(__file__, "test_a_wrong_setting_is_named"))
 def test_a_wrong_setting_is_named(
     cluster: Path, work: Path, place: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,19 +233,7 @@ def test_no_slurm_here(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "nproc", "nodes", "each", "asked"),
-    [
-        ([], 4, 1, 4, []),
-        (["--ntasks-per-node=1", "--time=9"], 2, 2, 1, ["--time=9"]),
-        (["--gpus-per-node=8"], 1, 1, 1, ["--gpus-per-node=1"]),
-        (["--gpus-per-node", "8"], 8, 1, 8, ["--gpus-per-node=8"]),
-        (["--gpus-per-node=a100:8"], 16, 2, 8, ["--gpus-per-node=a100:8"]),
-        (["--gpus-per-node=8"], 12, 2, 6, ["--gpus-per-node=6"]),
-        (["-c", "4"], 1, 1, 1, ["--cpus-per-task=4"]),
-        (["--gpus-per-node=8", "--cpus-per-task=64"], 1, 1, 1, ["--gpus-per-node=1", "--cpus-per-task=8"]),
-        (["--gpus-per-node=8", "--cpus-per-task=64"], 12, 2, 6, ["--gpus-per-node=6", "--cpus-per-task=48"]),
-        (["--gpus-per-node=8", "--cpus-per-task=4"], 1, 1, 1, ["--gpus-per-node=1", "--cpus-per-task=1"]),
-    ],
+    ("options", "nproc", "nodes", "each", "asked"), expected(__file__, "test_processes_are_spread_over_nodes")
 )
 def test_processes_are_spread_over_nodes(
     options: list[str], nproc: int, nodes: int, each: int, asked: list[str]
@@ -262,21 +242,15 @@ def test_processes_are_spread_over_nodes(
 
 
 @pytest.mark.parametrize(
-    ("place", "training", "tuning"),
-    [
-        ("slurm", (1, 1), (16, 1)),
-        ("slurm --gpus-per-node=h100:8 --cpus-per-task=64", (8, 8), (16, 8)),
-        ("slurm --ntasks-per-node=2 -c 6", (1, 6), (16, 6)),
-        ("slurm --exclusive -c6", (1, 6), (16, 6)),
-    ],
+    ("place", "training", "tuning"), expected(__file__, "test_a_node_counts_and_not_the_machine_that_asks")
 )
 def test_a_node_counts_and_not_the_machine_that_asks(
-    place: str, training: tuple[int, int], tuning: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    place: str, training: list[int], tuning: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(placement.PLACE_VARIABLE, place)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert placement.processes_and_threads(0) == training
-    assert placement.slots_and_threads(0) == tuning
+    assert [*placement.processes_and_threads(0)] == training
+    assert [*placement.slots_and_threads(0)] == tuning
     assert placement.slots_and_threads(3)[0] == 3
 
 
@@ -285,20 +259,7 @@ def test_threads_of_several_processes_of_a_node(monkeypatch: pytest.MonkeyPatch)
     assert placement.processes_and_threads(4) == (4, 3)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--gpus-per-node=0",
-        "--gpus-per-node=many",
-        "-c -1",
-        "--ntasks-per-node=x",
-        "--gres=gpu:8",
-        "--gres gpu:a100:8",
-        "-G8",
-        "--gpus 8",
-        "--gpus-per-node=8 --cpus-per-gpu=8",
-    ],
-)
+@pytest.mark.parametrize("options", expected(__file__, "test_a_node_that_cannot_be_is_refused"))
 def test_a_node_that_cannot_be_is_refused(options: str) -> None:
     with pytest.raises(InputError, match="GPTMILL_JOBS: slurm: "):
         slurm._layout(options.split(), 1)

@@ -22,18 +22,10 @@ from tasks.store.garbage import Item, inventory, sweep
 from tasks.store.lineage import model_files, model_folder, snapshot_scores, snapshots
 from tasks.store.manifest import MANIFEST, CorruptArtifact
 from tasks.store.store import Store
+from tests.expected import expected
 from tests.tasks.stores import files_in, never, overwrite, verify, writes
 
-FILES = {
-    "model/model.safetensors": "final weights",
-    "model/config.json": "{}",
-    "model-card.md": "no part of model",
-    "snapshots/step-0000005/model.safetensors": "early weights",
-    "snapshots/step-0000005/meta.json": '{"validation/perplexity": 9.5}',
-    "snapshots/step-0000020/model.safetensors": "later weights",
-    "checkpoints/step-00000040/optimizer.safetensors": "of an artifact that kept them",
-    "metrics.jsonl": "curve",
-}
+FILES = expected(__file__, "FILES")
 MODEL = ["model/config.json", "model/model.safetensors"]
 
 
@@ -77,30 +69,29 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     return Hosts(tmp_path, monkeypatch)
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, hosts: Hosts) -> Store:
-    hosts.host("home")
-    return Store(tmp_path / "store") if request.param == "local" else Store(hosts.url)
+@pytest.fixture
+def trained(hosts: Hosts) -> Artifact:
+    """What a host has made, of which others have nothing yet."""
+    return hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
 
 
 # --- what is fetched and compared
 
 
-def test_a_host_that_fine_tunes_fetches_the_model_alone(hosts: Hosts) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
+def test_a_host_that_fine_tunes_fetches_the_model_alone(hosts: Hosts, trained: Artifact) -> None:
     here = hosts.host("tuner")
-    folder = model_folder(here, artifact, None)
+    folder = model_folder(here, trained, None)
     assert hosts.taken() == MODEL
     assert files_in(folder) == {"model.safetensors": "final weights", "config.json": "{}"}
     assert files_in(folder.parent).keys() == set(MODEL)
-    assert model_folder(hosts.host("tuner"), artifact, None) == folder  # another process of that machine
-    assert snapshots(here, artifact) == [5, 20]
-    assert snapshot_scores(here, artifact, 5) == {"validation/perplexity": 9.5}
+    assert model_folder(hosts.host("tuner"), trained, None) == folder  # another process of that machine
+    assert snapshots(here, trained) == [5, 20]
+    assert snapshot_scores(here, trained, 5) == {"validation/perplexity": 9.5}
     assert hosts.taken() == []
-    assert model_folder(here, artifact, 20).name == "step-0000020"
+    assert model_folder(here, trained, 20).name == "step-0000020"
     assert hosts.taken() == ["snapshots/step-0000020/model.safetensors"]
     with pytest.raises(InputError, match=r"after 7 updates, expected one of \[5, 20\]"):
-        model_folder(here, artifact, 7)
+        model_folder(here, trained, 7)
 
 
 def test_who_uses_a_model_fetches_it_and_its_tokenizer(hosts: Hosts) -> None:
@@ -113,17 +104,16 @@ def test_who_uses_a_model_fetches_it_and_its_tokenizer(hosts: Hosts) -> None:
     assert (files_in(folder)["config.json"], files_in(tokenizer)) == ("{}", {"vocab.json": "{}"})
 
 
-def test_a_partial_copy_is_completed_later(hosts: Hosts) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
+def test_a_partial_copy_is_completed_later(hosts: Hosts, trained: Artifact) -> None:
     here = hosts.host("other")
-    assert here.local(artifact, "metrics.jsonl").read_text() == "curve"
+    assert here.local(trained, "metrics.jsonl").read_text() == "curve"
     assert hosts.taken() == ["metrics.jsonl"]
-    assert here.read(artifact, "metrics.jsonl") == b"curve"
-    assert here.read(artifact, "model/config.json") == b"{}"  # not in the copy: read where it lies
-    assert files_in(here.local(artifact)) == FILES
+    assert here.read(trained, "metrics.jsonl") == b"curve"
+    assert here.read(trained, "model/config.json") == b"{}"  # not in the copy: read where it lies
+    assert files_in(here.local(trained)) == FILES
     assert hosts.taken() == sorted(FILES.keys() - {"metrics.jsonl"})
     again = hosts.host("other")
-    assert again.local(artifact, "model") == here.local(artifact) / "model"
+    assert again.local(trained, "model") == here.local(trained) / "model"
     assert hosts.taken() == []
 
 
@@ -178,15 +168,14 @@ def test_damage_in_a_local_store_is_noticed_in_the_part_alone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("broken", ["fin", "FINAL WEIGHTS", None], ids=["shorter", "other bytes", "lost"])
-def test_a_broken_file_of_a_copy_is_fetched_again_alone(hosts: Hosts, broken: str | None) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
+def test_a_broken_file_of_a_copy_is_fetched_again_alone(hosts: Hosts, trained: Artifact, broken: str | None) -> None:
     here = hosts.host("other")
-    weights = here.local(artifact, "model") / "model.safetensors"
+    weights = here.local(trained, "model") / "model.safetensors"
     hosts.taken()
     weights.unlink() if broken is None else weights.write_text(broken)
-    assert here.local(artifact, "model/config.json").read_text() == "{}"
+    assert here.local(trained, "model/config.json").read_text() == "{}"
     assert hosts.taken() == []
-    assert files_in(here.local(artifact, "model"))["model.safetensors"] == "final weights"
+    assert files_in(here.local(trained, "model"))["model.safetensors"] == "final weights"
     assert hosts.taken() == ["model/model.safetensors"]
 
 
@@ -240,17 +229,16 @@ def test_processes_that_fetch_parts_at_once_all_end_well(hosts: Hosts) -> None:
     assert seen == {"model": model, "": FILES, "metrics.jsonl": {"": "curve"}}
 
 
-def test_a_partial_copy_is_listed_with_what_it_holds_and_goes_as_a_whole(hosts: Hosts) -> None:
-    artifact = hosts.host("trainer").build(recipe(), writes(**FILES)).artifact
+def test_a_partial_copy_is_listed_with_what_it_holds_and_goes_as_a_whole(hosts: Hosts, trained: Artifact) -> None:
     here = hosts.host("other")
-    folder = here.local(artifact, "model").parent
+    folder = here.local(trained, "model").parent
     (copy,) = _copies(here)
     assert copy.size == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert list(sweep(here, [copy], [])) == [copy]
     assert not folder.exists()
-    assert files_in(here.local(artifact, "model").parent).keys() == set(MODEL)
+    assert files_in(here.local(trained, "model").parent).keys() == set(MODEL)
     (folder / MANIFEST).unlink()  # as if the sweep had been killed behind it
-    assert here.local(artifact, "metrics.jsonl").read_text() == "curve"
+    assert here.local(trained, "metrics.jsonl").read_text() == "curve"
     assert files_in(folder).keys() == {"metrics.jsonl"}
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -20,6 +19,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psutil
+
+from tests.trials.scenarios import started
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HF_TOKEN", "SLACK_WEBHOOK_URL", "SOMEBODYS_PASSWORD")
@@ -72,14 +73,7 @@ def main(folder: Path) -> int:
 
 def _run(arguments: list[str], environment: dict[str, str], output: Path, lines: Path) -> int:
     """One command; command lines of it and of all that it starts are written down, without our own arguments."""
-    with open(output, "wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments],
-            env=environment,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-        )
+    process = started([sys.executable, "-m", "flows.cli", *arguments], output, environment, cwd=ROOT)
     ended = threading.Event()
 
     def watch() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, PREFECT_DATABASE_PASSWORD, S3
-from tests.trials.scenarios import call, credentials_of, environment, options, small, toml, wait
+from tests.trials.scenarios import call, credentials_of, environment, options, output_of, small, toml, wait
 
 _RUN_SECONDS = 1500.0
 _ENDED = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
@@ -38,7 +37,7 @@ class Trial:
 
     def gptmill(self, *arguments: str) -> str:
         """Standard output of a command that must succeed."""
-        return self._output("flows.cli.main", *arguments)
+        return output_of("flows.cli.main", *arguments, variables=self.environment)
 
     def up(self) -> float:
         """Start the full stack; the seconds until it was healthy."""
@@ -48,7 +47,7 @@ class Trial:
 
     def pages(self, shots: Path) -> str:
         """Standard output of `tests.trials.pages`, which must find no problem."""
-        return self._output("tests.trials.pages", "--shots", str(shots))
+        return output_of("tests.trials.pages", "--shots", str(shots), variables=self.environment)
 
     def record(self) -> dict[str, Any]:
         return dict(json.loads((self.home / "stack.json").read_text(encoding="utf-8")))
@@ -66,12 +65,6 @@ class Trial:
         lines += ["[schedule.parameters]", *(f"{name} = {json.dumps(value)}" for name, value in form.items())]
         text = "\n".join(lines) + "\n" + (toml(small(60), "schedule.parameters.overrides.") if quick else "")
         (self.home / "deploy.toml").write_text(text, encoding="utf-8")
-
-    def _output(self, module: str, *arguments: str) -> str:
-        command = [sys.executable, "-m", module, *arguments]
-        ended = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, f"{' '.join(command)}: exit code {ended.returncode}: {ended.stderr[-2000:]}"
-        return ended.stdout
 
 
 def main() -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,7 @@ import yaml
 
 from flows.servers.credentials import MLFLOW, PREFECT
 from tests.trials.production import Trial
-from tests.trials.scenarios import options, row, wait
+from tests.trials.scenarios import heading, options, row, started, wait
 
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 _READ = {"prefect": "/api/admin/version", "mlflow": "/api/2.0/mlflow/experiments/search?max_results=1"}
@@ -82,9 +81,9 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--port", type=int, default=4700, help="the first of the ports that are used (%(default)s)")
     port = parser.parse_args().port
-    print("| stack | server | its clients | without a password | rebound names | foreign preflight | POST as text | "
-          "POST as JSON | read | page of another port here | listens on |")  # fmt: skip
-    print("|---" * 11 + "|")
+    foreign = ("rebound names", "foreign preflight", "POST as text", "POST as JSON", "read")
+    page = "page of another port here"
+    heading("stack", "server", "its clients", "without a password", *foreign, page, "listens on")
     good = True
     for full in (False, True):
         with tempfile.TemporaryDirectory(prefix="gptmill-reach-") as folder:
@@ -230,10 +229,7 @@ def _started(stack: str, name: str, command: list[str], given: Mapping[str, str]
             "MLFLOW_AUTH_CONFIG_PATH": str(users),
         }
         inherited = {key: os.environ[key] for key in ("PATH", "HOME", "PYTHONPATH") if key in os.environ}
-        with open(Path(folder) / "log", "wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, *moved[1:]], env={**inherited, **given, **here}, stdout=log, stderr=log
-            )
+        process = started([sys.executable, *moved[1:]], Path(folder) / "log", {**inherited, **given, **here})
         server = Server(stack, name, f"http://127.0.0.1:{port}", host, _LOG_IN[name])
         try:
             wait(lambda: process.poll() is not None or server.answers(), f"{stack}, {name}", 120, pause=0.5)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,24 @@ def wait(condition: Callable[[], object], what: str, seconds: float, pause: floa
     return time.monotonic() - start
 
 
+def started(command: Sequence[str], log: Path, variables: Mapping[str, str], **how: Any) -> subprocess.Popen[bytes]:
+    """Start a command that is asked nothing; what it says, on both streams, is added to a file."""
+    with open(log, "ab") as out:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=variables, **how)
+
+
+def output_of(module: str, *arguments: str, variables: Mapping[str, str] | None = None, given: str = "") -> str:
+    """Standard output of a module that is run as a program.
+
+    :raises RuntimeError: it failed.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    ended = subprocess.run(command, env=variables, input=given, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit code {ended.returncode}: {ended.stderr[-2000:]}")
+    return ended.stdout
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that nobody listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -124,6 +142,12 @@ def credentials_of(home: Path) -> dict[str, str]:
 def row(*cells: object) -> None:
     """A row of the table that a trial prints."""
     print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def heading(*columns: str) -> None:
+    """The first rows of that table."""
+    row(*columns)
+    row(*["---"] * len(columns))
 
 
 def compile_shim(source: Path, folder: Path) -> Path:

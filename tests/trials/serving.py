@@ -32,7 +32,7 @@ from flows.servers.environment import prepare, read_stack
 from gptcore.base.errors import InputError
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import task_spec
-from tests.trials.scenarios import options
+from tests.trials.scenarios import options, output_of, started
 
 _Answers = list[dict[str, Any]]
 _DECIMALS = 6
@@ -160,13 +160,10 @@ def _compare(checks: Checks, way: str, found: _Answers, expected: _Answers) -> N
 
 def _of_predict(subject: Subject) -> _Answers:
     """`gptmill predict`, a JSON line a row."""
-    command = ["flows.cli", "predict", subject.task, "--model", subject.ref, "--store", subject.store]
+    command = ["predict", subject.task, "--model", subject.ref, "--store", subject.store]
     lines = "".join(json.dumps(row) + "\n" for row in subject.rows)
-    ended = subprocess.run([sys.executable, "-m", *command], input=lines, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise RuntimeError(f"gptmill {' '.join(command[1:])}: exit code {ended.returncode}: {ended.stderr[-2000:]}")
     cells = form_of(task_spec(subject.task)).cells
-    return [cells(json.loads(line)) for line in ended.stdout.splitlines()]
+    return [cells(json.loads(line)) for line in output_of("flows.cli", *command, given=lines).splitlines()]
 
 
 def _of_pyfunc(subject: Subject) -> _Answers:
@@ -247,10 +244,7 @@ def _served(arguments: Sequence[str], port: int) -> Iterator[tuple[subprocess.Po
     with tempfile.TemporaryDirectory(prefix="gptmill-serving-") as folder:
         log = Path(folder) / "log"
         begun = time.monotonic()
-        with open(log, "wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, *arguments], stdout=file, stderr=file, env=_activated(), start_new_session=True
-            )
+        process = started([sys.executable, *arguments], log, _activated(), start_new_session=True)
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
         try:
             while not _healthy(client):

@@ -26,7 +26,7 @@ from pathlib import Path
 from string import Template
 
 from tests.trials import scenarios
-from tests.trials.scenarios import free_ports, make_world, of_world, small, wait
+from tests.trials.scenarios import free_ports, make_world, of_world, small, started, wait
 
 _SETTINGS = small(2000, batch_size=8) | {"model": {"n_ctx": 32, "n_layer": 2, "n_head": 2, "n_embd": 32, "n_inner": 64}}
 _START_SECONDS = 60.0
@@ -57,12 +57,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     daemons: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *command: str) -> None:
-        with open(folder / f"{name}.out", "ab") as out:
-            daemons.append(
-                subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
-                )
-            )
+        daemons.append(started(command, folder / f"{name}.out", environment, start_new_session=True))
 
     try:
         start("munged", "/usr/sbin/munged", "--force", "--foreground", *files)
@@ -107,12 +102,8 @@ class Trial:
         environment = scenarios.environment(self.folder / "home", {**slurm, "GPTMILL_JOBS": self.place})
         command = [sys.executable, "-m", "flows.cli", "pretrain", "--preset", "demo", "--nproc", str(self.nproc)]
         command += ["--config", str(self.world / "settings.toml"), "--store", str(self.folder / "store")]
-        with open(self.folder / "out.txt", "ab") as out:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, process_group=0
-            )
-        self.commands.append(process)
-        return process
+        self.commands.append(started(command, self.folder / "out.txt", environment, process_group=0))
+        return self.commands[-1]
 
     def end(self) -> None:
         """Kill the commands that still run: the trial broke down, or was told to end."""
@@ -240,7 +231,7 @@ def main() -> None:
     names = given.only.split(",")
     _prepare(world)
     expected = {nproc: _reference(root, world, nproc) for nproc in sorted({TRIALS[name][1] for name in names})}
-    print("| trial | what was done | what happened | Slurm's jobs | weights |\n|---|---|---|---|---|", flush=True)
+    scenarios.heading("trial", "what was done", "what happened", "Slurm's jobs", "weights")
     failed = False
     with cluster(root / "slurm") as environment:
         print(f"<!-- {_said(environment, 'sinfo', '--version')} -->", flush=True)
@@ -265,10 +256,8 @@ def _prepare(world: Path) -> None:
     make_world(world, _SETTINGS)
     command = [sys.executable, "-m", "flows.cli", "pipeline", "--preset", "demo", "--tasks", "rte", "--seeds", "1"]
     command += of_world(world, world / "store")
-    with open(world / "out.txt", "wb") as out:
-        environment = {**os.environ, "GPTMILL_HOME": str(world / "home")}
-        if code := subprocess.run(command, stdout=out, stderr=out, env=environment, check=False).returncode:
-            sys.exit(f"the pipeline before the trials ended with exit code {code}; see {world / 'out.txt'}")
+    if code := started(command, world / "out.txt", {**os.environ, "GPTMILL_HOME": str(world / "home")}).wait():
+        sys.exit(f"the pipeline before the trials ended with exit code {code}; see {world / 'out.txt'}")
     for stage in ("pretrain", "finetune"):
         shutil.rmtree(world / "store" / stage)
 

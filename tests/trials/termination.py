@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.trials.scenarios import Trial, make_world, options, row, small
+from tests.trials.scenarios import Trial, heading, make_world, options, row, small
 
 _LEFT_SECONDS = 10.0
 WAYS: dict[str, tuple[signal.Signals, bool]] = {
@@ -97,9 +97,7 @@ def main() -> None:
     finished = Trial(root / "finished", world)
     if not finished.folder.exists() and (code := finished.start().wait()):
         sys.exit(f"the undisturbed run ended with exit code {code}; see {finished.folder / 'err.txt'}")
-    columns = ["stage", "signal", "seconds", "exit code", "said after it", "checkpoints", "left after 10 s", "again"]
-    row(*columns)
-    row(*["---"] * len(columns))
+    heading("stage", "signal", "seconds", "exit code", "said after it", "checkpoints", "left after 10 s", "again")
     for stage in given.stages.split(","):
         for way in given.ways.split(","):
             folder = root / f"{stage}-{way}"

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.trials.scenarios import options, row, wait
+from tests.trials.scenarios import heading, options, row, started, wait
 from tests.trials.schedules.stack import Receiver, Stack, receiver
 
 _SILENT = 1.5  # heartbeats of 30 s
@@ -81,9 +81,8 @@ class Team:
         for one in what:
             run = self.runs[one] = self._create(deployment, timedelta())
             command = [sys.executable, "-m", "tests.trials.two_teams", "--run", run, "--then", one]
-            with open(self.folder / f"{run}.log", "wb") as log:
-                environment = {**self.stack.environment, "PREFECT_API_URL": self.stack.api}
-                self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+            environment = {**self.stack.environment, "PREFECT_API_URL": self.stack.api}
+            self.processes.append(started(command, self.folder / f"{run}.log", environment))
             wait(partial(self._is, run, _LIVE[one]), f"{one}: {_LIVE[one]}", 120.0)
             if one == "lost":
                 wait(partial(self._beats, run), "a heartbeat", 60.0)
@@ -140,13 +139,14 @@ def _try(stack: Stack, folder: Path, ends: ExitStack) -> int:
     ends.callback(theirs.stop)
     ends.callback(ours.stop)
     flows = _arrive(stack)
-    print("| what | found | as it should be |\n|---|---|---|")
+    heading("what", "found", "as it should be")
     theirs.put("billing/nightly", ", before")
     wait(lambda: theirs.state(theirs.runs["Late, before"]) == "Late", "Late", 120.0)
     before = _things(stack)
     code, said = _deploy(stack)
     good = _say("deploy, where pipeline/pipeline is theirs", f"exit code {code}: {said}", code == 2)
-    good &= _say("their server after it", "as it was", _things(stack) == before and _automations(stack) == {_TEAM})
+    alone = {one["name"] for one in _automations(stack)} == {_TEAM}
+    good &= _say("their server after it", "as it was", _things(stack) == before and alone)
     deployment = stack.request("GET", "/deployments/name/pipeline/pipeline")["id"]
     stack.request("DELETE", f"/deployments/{deployment}")
     _deployment(stack, flows["pipeline"], "reports")
@@ -164,9 +164,11 @@ def _try(stack: Stack, folder: Path, ends: ExitStack) -> int:
     for name in theirs.runs:
         said = stack.run(theirs.runs[name])["state"]["message"]
         states = " > ".join(stack.states(theirs.runs[name])) + (f" ({said})" if said else "")
-        good &= _say(f"their run: {name}", states, name not in touched and not _actions(stack, theirs.runs[name]))
+        acted = any(event.startswith("prefect.automation") for event in _events(stack, theirs.runs[name]))
+        good &= _say(f"their run: {name}", states, name not in touched and not acted)
     good &= _say("their flows, deployments, pool, automation", "as they were", before.items() <= _things(stack).items())
-    told = [text for text in Receiver.texts if _TEAM in text or not any(name in text for name in _names(ours))]
+    names = [str(stack.run(run)["name"]) for run in ours.runs.values()]
+    told = [text for text in Receiver.texts if _TEAM in text or not any(name in text for name in names)]
     return (
         0 if good & _say("told of failures", f"{len(Receiver.texts)} of ours, {len(told)} of theirs", not told) else 1
     )
@@ -215,33 +217,20 @@ def _deployment(stack: Stack, flow: str, name: str) -> None:
 def _things(stack: Stack) -> dict[str, Any]:
     """Everything of the other team's that is no run, whole, by id."""
     deployments = stack.request("POST", "/deployments/filter", {"deployments": {"tags": {"all_": [_TEAM]}}})
-    automations = [one for one in _automation_objects(stack) if one["name"] == _TEAM]
+    automations = [one for one in _automations(stack) if one["name"] == _TEAM]
     flows = [stack.request("GET", f"/flows/{one['flow_id']}") for one in deployments]
     pool = stack.request("GET", f"/work_pools/{_TEAM}-pool")
     return {one["id"]: one for one in (*deployments, *automations, *flows, pool)}
 
 
-def _automation_objects(stack: Stack) -> list[dict[str, Any]]:
+def _automations(stack: Stack) -> list[dict[str, Any]]:
     return list(stack.request("POST", "/automations/filter", {}))
-
-
-def _automations(stack: Stack) -> set[str]:
-    return {one["name"] for one in _automation_objects(stack)}
 
 
 def _events(stack: Stack, run: str) -> list[str]:
     """The names of the events that have to do with a run."""
     query = {"filter": {"any_resource": {"id": [f"prefect.flow-run.{run}"]}}, "limit": 50}
     return [event["event"] for event in stack.request("POST", "/events/filter", query)["events"]]
-
-
-def _actions(stack: Stack, run: str) -> list[str]:
-    """What automations have done to a run."""
-    return [event for event in _events(stack, run) if event.startswith("prefect.automation")]
-
-
-def _names(team: Team) -> list[str]:
-    return [str(team.stack.run(run)["name"]) for run in team.runs.values()]
 
 
 def _deploy(stack: Stack) -> tuple[int, str]:
@@ -254,25 +243,20 @@ def _deploy(stack: Stack) -> tuple[int, str]:
 
 @contextmanager
 def _server(stack: Stack, port: int) -> Iterator[None]:
+    from flows.servers.environment import answers
+
     stack.home.mkdir()
     environment = {**stack.environment, "PREFECT_HOME": str(stack.home / "prefect")}
     # Prefect ends what nobody cancels by itself, after 300 s: here it is to be seen who did.
     environment["PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_CANCELLING_TIMEOUT_SECONDS"] = "7200"
     command = [sys.executable, "-m", "flows.servers.prefect_server", "--port", str(port)]
-    with open(stack.home / "server.log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    process = started(command, stack.home / "server.log", environment)
     try:
-        wait(_answering(stack), "the server", 120.0)
+        wait(lambda: answers(f"{stack.api}/health"), "the server", 120.0)
         yield
     finally:
         process.terminate()
         process.wait(60)
-
-
-def _answering(stack: Stack) -> Callable[[], bool]:
-    from flows.servers.environment import answers
-
-    return lambda: answers(f"{stack.api}/health")
 
 
 def _be(run_id: UUID, then: str) -> None:

@@ -30,7 +30,7 @@ from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.data.shards import write_shards
 from gptcore.machine.process import OUTCOME_VARIABLE, PARENT_VARIABLE
 from tasks.jobs.command import job_command
-from tests.trials.scenarios import free_ports, options, row
+from tests.trials.scenarios import free_ports, heading, options, row, started
 
 _N_VOCAB = 1000
 _MODEL = ModelConfig(
@@ -92,14 +92,8 @@ class Run:
         write_json_atomic(self.folder / "JOB.json", self.job)
         command = job_command("gptcore.training.pretrain", self.folder / "JOB.json", self.nproc, **hosts)
         told = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.folder / "outcome.json")}
-        with open(self.folder / "log.txt", "ab") as log:
-            return subprocess.Popen(
-                command,
-                env=os.environ | told | {"OMP_NUM_THREADS": "1"},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        told = {**os.environ, **told, "OMP_NUM_THREADS": "1"}
+        return started(command, self.folder / "log.txt", told, start_new_session=True)
 
     def finish(self, **hosts: Any) -> None:
         """To the end; the trial ends where that fails."""
@@ -147,8 +141,8 @@ def main() -> None:
     alone.finish()
     expected = alone.curve()
     print(f"one process: loss {expected[0]:.4f} -> {expected[-1]:.4f} in {len(expected)} updates\n")
-    print("| processes | weights | largest difference of a loss | relative | tokens/s | whole | SIGTERM | SIGKILL |")
-    print("|" + "---|" * 8, flush=True)
+    columns = ("processes", "weights", "largest difference of a loss", "relative", "tokens/s")
+    heading(*columns, "whole", "SIGTERM", "SIGKILL")
     for sharded in (False, True):
         for nproc in (2, 3, 4):
             name = f"{'sharded' if sharded else 'replicated'}-{nproc}"

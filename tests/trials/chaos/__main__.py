@@ -23,9 +23,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tests.trials.chaos.agenda import Planned, agenda
+from tests.trials.chaos.faults import SOURCE
 from tests.trials.chaos.fixture import Fixture, end_all
 from tests.trials.chaos.servers import UNDISTURBED, Stack
-from tests.trials.chaos.shim import SOURCE
 from tests.trials.scenarios import Trial, compile_shim, options
 
 _INTERRUPTED = 130  # as a shell says it

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count as numbers
 
 from tests.trials.chaos import faults, objects, servers
 from tests.trials.chaos.fixture import Fixture
-from tests.trials.chaos.plan import Moment, moments
+from tests.trials.chaos.plan import moments
 
 _OF_FIFTY = {
     "caller": 15,
@@ -27,6 +28,10 @@ _NETWORKS = 4
 _PAIRS = 2
 
 
+Outcome = tuple[str, list[str]]
+"""How a trial went in few words, and what did not hold."""
+
+
 @dataclass(frozen=True)
 class Planned:
     """A trial that waits for its turn."""
@@ -35,8 +40,7 @@ class Planned:
     name: str
     """Folder of its files."""
     what: str
-    run: Callable[[], tuple[str, list[str]]]
-    """How it went in few words, and what did not hold."""
+    run: Callable[[], Outcome]
     on_stack: bool = False
     """Whether it needs the full stack."""
     alone: bool = False
@@ -45,19 +49,34 @@ class Planned:
 
 def agenda(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> list[Planned]:
     """Every trial, the first of every kind before the second of any: what goes wrong shows early."""
-    planned = [
-        *_kills(fixture, stack, seed, count),
-        *_of_moments("disk full", seed, faults.DISK_STAGES, len(faults.DISK_STAGES), partial(faults.fill, fixture)),
-        *_of_moments("clock jump", seed, faults.CLOCK_STAGES, _JUMPS, partial(faults.jump, fixture)),
-        *_damage(fixture, seed),
-        *_objects(fixture, seed),
-    ]
-    seen: Counter[str] = Counter()
-    places = []
-    for trial in planned:
-        places.append(seen[trial.kind])
-        seen[trial.kind] += 1
-    return [trial for _, trial in sorted(zip(places, planned, strict=True), key=lambda pair: pair[0])]
+    planned = _kills(fixture, stack, seed, count)
+    for kind, run, stages, times in (
+        ("disk full", faults.fill, faults.DISK_STAGES, len(faults.DISK_STAGES)),
+        ("clock jump", faults.jump, faults.CLOCK_STAGES, _JUMPS),
+    ):
+        hit = moments(seed, {kind: times}, {kind: stages})
+        planned += _each(kind, [(str(moment), partial(run, fixture, moment=moment)) for moment in hit])
+    for kind, (wounds, wounded) in faults.WOUNDED.items():
+        planned += _each(kind, [(wound.what, partial(wounded, fixture, wound=wound, seed=seed)) for wound in wounds])
+    over = partial(objects.over_bad_network, fixture)
+    what = "requests dropped, refused, cut, late"
+    flaky = [(what, partial(over, seed=f"{seed}/network/{number}")) for number in range(_NETWORKS)]
+    planned += _each("flaky S3", flaky, "network", on_stack=True)
+    both = ("the same pipeline at the same time", partial(objects.from_two_hosts, fixture))
+    planned += _each("two hosts, one S3 store", [both] * _PAIRS, "hosts", on_stack=True)
+    turns: defaultdict[str, Iterator[int]] = defaultdict(numbers)
+    return sorted(planned, key=lambda trial: next(turns[trial.kind]))
+
+
+def _each(
+    kind: str, trials: Iterable[tuple[str, Callable[[str], Outcome]]], folder: str = "", on_stack: bool = False
+) -> list[Planned]:
+    """The trials of a kind: what each does, in words, and how it is run in a folder of that name.
+
+    :param folder: the beginning of the folders' names, where that is not the kind's.
+    """
+    called = f"{folder or kind.replace(' ', '-')}-{{:02d}}".format
+    return [Planned(kind, called(n), what, partial(run, called(n)), on_stack) for n, (what, run) in enumerate(trials)]
 
 
 def _kills(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> list[Planned]:
@@ -73,36 +92,4 @@ def _kills(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> lis
             planned.append(Planned(kind, name, str(moment), run, True, True))
         else:
             planned.append(Planned(kind, name, str(moment), partial(faults.kill, fixture, name, moment)))
-    return planned
-
-
-def _of_moments(
-    kind: str, seed: str, stages: Sequence[str], count: int, run: Callable[[str, Moment], tuple[str, list[str]]]
-) -> list[Planned]:
-    planned = []
-    for number, moment in enumerate(moments(seed, {kind: count}, {kind: stages})):
-        name = f"{kind.replace(' ', '-')}-{number:02d}"
-        planned.append(Planned(kind, name, str(moment), partial(run, name, moment)))
-    return planned
-
-
-def _damage(fixture: Fixture, seed: str) -> list[Planned]:
-    planned = []
-    for kind, (wounds, run) in faults.WOUNDED.items():
-        for number, wound in enumerate(wounds):
-            name = f"{kind.replace(' ', '-')}-{number:02d}"
-            planned.append(Planned(kind, name, wound.what, partial(run, fixture, name, wound, seed)))
-    return planned
-
-
-def _objects(fixture: Fixture, seed: str) -> list[Planned]:
-    planned = []
-    for number in range(_NETWORKS):
-        name = f"network-{number:02d}"
-        run = partial(objects.over_bad_network, fixture, name, f"{seed}/network/{number}")
-        planned.append(Planned("flaky S3", name, "requests dropped, refused, cut, late", run, True))
-    for number in range(_PAIRS):
-        name = f"hosts-{number:02d}"
-        run = partial(objects.from_two_hosts, fixture, name)
-        planned.append(Planned("two hosts, one S3 store", name, "the same pipeline at the same time", run, True))
     return planned

@@ -8,16 +8,19 @@ and after that it goes on. A flipped bit, a file cut short: refused by its name 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.store.store import Store
+from tests.expected import expected
 from tests.trials.chaos.fixture import (
     JOBS,
     LIMIT_SECONDS,
@@ -32,7 +35,6 @@ from tests.trials.chaos.fixture import (
     unclear,
 )
 from tests.trials.chaos.plan import JOB_STAGES, LIFE, Moment
-from tests.trials.chaos.shim import Switch
 from tests.trials.scenarios import Trial
 
 KILLED_IN = {"caller": LIFE, "job": JOB_STAGES, "own server": LIFE[1:-1]}
@@ -93,6 +95,34 @@ def _arrived(fixture: Fixture, trial: Trial, process: subprocess.Popen[bytes], m
         return False
     linger(trial, moment.stage, moment.share * fixture.spans[moment.stage][0])
     return True
+
+
+SOURCE = Path(__file__).with_name("faults.c")
+_FORM = "qq"  # seconds that the clock is wrong by, whether the disk is full
+
+
+class Switch:
+    """What the processes of one trial, started after this, can be made to suffer."""
+
+    def __init__(self, trial: Trial, library: Path, disk: Iterable[Path] = ()) -> None:
+        """
+        :param library: the folder of the compiled library.
+        :param disk: the folders that are the disk.
+        """
+        control = trial.folder / "control"
+        control.write_bytes(struct.pack(_FORM, 0, 0))
+        with open(control, "r+b") as file:
+            self._mapped = mmap.mmap(file.fileno(), struct.calcsize(_FORM))
+        trial.more |= {"LD_PRELOAD": str(library / SOURCE.with_suffix(".so").name), "CHAOS_CONTROL": str(control)}
+        trial.more["CHAOS_DISK"] = "".join(f":{folder}" for folder in disk)
+
+    def set(self, *, clock: int = 0, full: bool = False) -> None:
+        """From now on, in all processes of the trial.
+
+        :param clock: seconds that the wall clock goes wrong by.
+        :param full: whether the disk takes no new bytes.
+        """
+        self._mapped[:] = struct.pack(_FORM, clock, int(full))
 
 
 CLOCK_STAGES = LIFE[:-1]
@@ -183,27 +213,6 @@ class Wound:
     """Cut the file in half; else flip one bit of it."""
 
 
-WOUNDS = (
-    Wound("corpus, a bit", "corpus/*/train/*.arrow", "tokenizer"),
-    Wound("corpus, a bit, for the shards", "corpus/*/train/*.arrow", "shards"),
-    Wound("tokenizer, a bit", "tokenizer/*/merges.txt", "dataset"),
-    Wound("task's rows, a bit", "dataset/*/train.arrow", "finetune"),
-    Wound("shard, a bit", "shards/*/train/*.arrow", "pretrain"),
-    Wound("shard, a bit, for the n-grams", "shards/*/train/*.arrow", "ngrams"),
-    Wound("shard, cut", "shards/*/train/*.arrow", "pretrain", cut=True),
-    Wound("model, a bit", "pretrain/*/model/model.safetensors", "finetune"),
-    Wound("model, cut", "pretrain/*/model/model.safetensors", "finetune", cut=True),
-)
-"""Of finished artifacts."""
-CHECKPOINTS = (
-    Wound("newest checkpoint's weights, a bit", f"{_CHECKPOINTS}/model.safetensors", "pretrain"),
-    Wound("newest checkpoint's moments, cut", f"{_CHECKPOINTS}/optimizer.safetensors", "pretrain", cut=True),
-    Wound("newest checkpoint's state, a bit", f"{_CHECKPOINTS}/state.json", "pretrain"),
-    Wound("newest checkpoint's manifest, cut", f"{_CHECKPOINTS}/manifest.json", "pretrain", cut=True),
-)
-"""Of a training that was killed."""
-
-
 def wound_artifact(fixture: Fixture, name: str, wound: Wound, seed: str) -> tuple[str, list[str]]:
     """Damage a finished artifact: made again, or refused in one line that names it; deleted as told, all is well."""
     trial = fixture.trial(name, wound.first)
@@ -256,8 +265,7 @@ def _damage(trial: Trial, wound: Wound, seed: str) -> Path:
     return victim
 
 
-WOUNDED: dict[str, tuple[tuple[Wound, ...], Callable[[Fixture, str, Wound, str], tuple[str, list[str]]]]] = {
-    "damaged artifact": (WOUNDS, wound_artifact),
-    "damaged checkpoint": (CHECKPOINTS, wound_checkpoint),
-}
+_WOUNDED = {"damaged artifact": wound_artifact, "damaged checkpoint": wound_checkpoint}
+"""Kind -> the trial: of finished artifacts, and of a training that was killed."""
+WOUNDED = {kind: ([Wound(**row) for row in expected(__file__, kind)], run) for kind, run in _WOUNDED.items()}
 """Kind -> what is damaged, and the trial."""

@@ -85,15 +85,10 @@ class Stack:
         self._command("up", "--full", *(f"--{name}-port={port}" for name, port in PORTS.items()))
 
     def _command(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "flows.cli", *arguments]
+        env = self._owner.environment
         with open(self._log, "ab") as log:
-            subprocess.run(
-                [sys.executable, "-m", "flows.cli", *arguments],
-                env=self._owner.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=True,
-                timeout=LIMIT_SECONDS,
-            )
+            subprocess.run(command, env=env, stdout=log, stderr=log, check=True, timeout=LIMIT_SECONDS)
 
     def kill(self, victim: str) -> None:
         """A worker alone, whose runs have to notice; of a server all processes."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -167,10 +166,8 @@ def _check_own_tasks(page: Page, prefect_url: str, mlflow_url: str, options: arg
 
 def _deploy(*arguments: str) -> list[str]:
     """What `gptmill deploy` says of users' own tasks."""
-    command = [sys.executable, "-m", "flows.cli", "deploy", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, f"{' '.join(command)}: exit code {ended.returncode}: {ended.stderr[-2000:]}"
-    return [" ".join(line.split()) for line in ended.stdout.splitlines() if line.startswith("own tasks")]
+    said = scenarios.output_of("flows.cli", "deploy", *arguments).splitlines()
+    return [" ".join(line.split()) for line in said if line.startswith("own tasks")]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from tests.trials.scenarios import make_world, options, row, small, toml
+from tests.trials.scenarios import heading, make_world, options, row, small, toml
 from tests.trials.schedules.stack import PATIENCE, Receiver, Stack, receiver, told, wait
 
 _OVERRIDES = small(40)
@@ -312,8 +312,7 @@ def main() -> None:
         try:
             start = time.monotonic()
             stack.up()
-            row("trial", "what happened", "what was found")
-            row("---", "---", "---")
+            heading("trial", "what happened", "what was found")
             row("gptmill up", f"{time.monotonic() - start:.0f} s", "")
             for name in given.only.split(","):
                 TRIALS[name](stack)
