@@ -17,8 +17,7 @@ from flows.trainings.books import Books, books_to_shards
 from flows.trainings.chain import given_model, named_by_size, trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
 from flows.trainings.train import policy_for, run_all
-from gptcore.abstracts.config import AdaptConfig, at_size
-from gptcore.abstracts.published import BY_SIZE, SWEEPS, SweepTable
+from gptcore.abstracts.config import BY_SIZE, SWEEPS, AdaptConfig, SweepTable, at_size
 from gptcore.base.errors import InputError
 from gptcore.config import Preset
 from gptcore.config.sizes import SIZES, sized_preset

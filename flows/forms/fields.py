@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from flows.forms import readers
 from flows.servers.environment import LIGHT_STORE
-from gptcore.abstracts.published import TABLES
+from gptcore.abstracts.config import TABLES
 from gptcore.families import offered, students
 from gptcore.nlu.registry import BEYOND, REGISTRY
 

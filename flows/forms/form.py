@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
-from gptcore.abstracts.published import TABLES
+from gptcore.abstracts.config import TABLES
 from gptcore.config import PRESETS
 from gptcore.config.sizes import SIZES
 from gptcore.families import offered, students

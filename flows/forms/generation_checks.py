@@ -8,8 +8,7 @@ from typing import Any
 from flows.forms.checks import check_corpus
 from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_abstracts, language_overrides
-from gptcore.abstracts.config import AdaptConfig
-from gptcore.abstracts.published import BY_SIZE, TABLES
+from gptcore.abstracts.config import BY_SIZE, TABLES, AdaptConfig
 from gptcore.base.errors import InputError, refuse_password
 from gptcore.base.filesystems import require_s3
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, shape_given, sized_preset

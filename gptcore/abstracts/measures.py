@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.abstracts.arxiv import Paper, field_of
+from gptcore.evaluation.overlap import Hashes, stretch_hashes
 
 _INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z0-9])s?\)")
 _LATEX = re.compile(r"\$|\\[A-Za-z]+")
@@ -42,7 +43,6 @@ COPIES = (4, 8)
 _CHUNK = 500  # abstracts held at once
 _MOST_TRAINED = 20_000  # training abstracts of the classifier of fields, spread evenly
 _OTHERS = 100  # that one is compared with: time grows with the abstracts, not with their square
-_BASE = np.uint64(0x9E3779B97F4A7C15)  # odd and large: no two short stretches of small ids meet
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def copied(texts: Sequence[Sequence[str]], training: Iterable[str]) -> Copied:
         held = [known.get(word, 0) for abstract in chunk for word in [*tokens(abstract), ""]]
         theirs = np.asarray(held, np.uint64)
         for n in itertools.count(1):  # a stretch that is held makes all shorter ones within it held
-            hashes = np.sort(_hashes(theirs, n))  # once for all texts: np.isin would sort for each
-            hits = [_among(_hashes(ids, n), hashes) for ids in asked]
+            hashes = np.sort(stretch_hashes(theirs, n))  # once for all texts: np.isin would sort for each
+            hits = [_among(stretch_hashes(ids, n), hashes) for ids in asked]
             if not any(hit.any() for hit in hits):
                 break
             before = found.setdefault(n, [np.zeros(len(hit), bool) for hit in hits])
@@ -93,16 +93,7 @@ def copied(texts: Sequence[Sequence[str]], training: Iterable[str]) -> Copied:
     return Copied(shares, longest)
 
 
-def _hashes(ids: npt.NDArray[np.uint64], n: int) -> npt.NDArray[np.uint64]:
-    """A polynomial of each stretch of ``n`` ids, modulo 2^64."""
-    count = max(0, len(ids) - n + 1)
-    found = np.zeros(count, np.uint64)
-    for offset in range(n):
-        found = found * _BASE + ids[offset : offset + count]
-    return found
-
-
-def _among(hashes: npt.NDArray[np.uint64], held: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _among(hashes: Hashes, held: Hashes) -> npt.NDArray[np.bool_]:
     """Which of some hashes are among sorted ones."""
     if not len(held):
         return np.zeros(len(hashes), bool)
@@ -196,12 +187,8 @@ def _abbreviations(abstracts: Sequence[str]) -> dict[str, float | None]:
 
 
 def _distinct(texts: Sequence[Sequence[str]], n: int) -> float | None:
-    counts = Counter(gram for words in texts for gram in _grams(words, n))
+    counts = Counter(tuple(words[at : at + n]) for words in texts for at in range(len(words) - n + 1))
     return len(counts) / counts.total() if counts else None
-
-
-def _grams(words: Sequence[str], n: int) -> Iterable[tuple[str, ...]]:
-    return (tuple(words[at : at + n]) for at in range(len(words) - n + 1))
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -48,13 +48,15 @@ def _word_hash(word: str) -> int:
 
 def ngram_hashes(words: Sequence[str]) -> Hashes:
     """A hash of each 8-gram of normalised words, in their order; none where there are fewer words."""
-    count = len(words) - N + 1
-    if count < 1:
-        return np.zeros(0, dtype=np.uint64)
-    hashes = np.fromiter(map(_word_hash, words), dtype=np.uint64, count=len(words))
+    return stretch_hashes(np.fromiter(map(_word_hash, words), dtype=np.uint64, count=len(words)), N)
+
+
+def stretch_hashes(ids: Hashes, n: int) -> Hashes:
+    """A polynomial of each stretch of ``n`` ids, modulo 2^64."""
+    count = max(0, len(ids) - n + 1)
     found = np.zeros(count, dtype=np.uint64)
-    for place in range(N):
-        found = found * _BASE + hashes[place : place + count]  # modulo 2^64
+    for place in range(n):
+        found = found * _BASE + ids[place : place + count]
     return found
 
 

@@ -108,13 +108,13 @@ def _chosen(run: _Run) -> PromptResult:
                 wanted.setdefault((ids, each.answers), len(wanted))
     found = answer_likelihoods(run.model, list(wanted), run.progress)
     by_normalisation: dict[Normalisation, list[float]] = {}
-    decide = _grade if run.task.metric in ("pearson", "spearman") else _likeliest
+    graded = run.task.metric in ("pearson", "spearman")
     for each in asked:
         nats = np.concatenate([found[wanted[tuple(prompt.ids), each.answers]] for prompt in each.prompts])
         unconditional = found[wanted[answer_context, each.answers]]
         no_content = found[wanted[each.without_content, each.answers]] if each.without_content else None
         for name, values in _normalised(each, nats, unconditional, no_content):
-            by_normalisation.setdefault(name, []).append(decide(values))
+            by_normalisation.setdefault(name, []).append(_grade(values) if graded else float(values.argmax()))
     return _result(run, asked, {name: np.asarray(guesses) for name, guesses in by_normalisation.items()})
 
 
@@ -181,10 +181,6 @@ def _result(run: _Run, asked: Sequence[_Questions], guesses: dict[Normalisation,
     return PromptResult(
         task.metric, scores, _chance(task, asked), shots, len(asked), run.selection.examples_from, lines
     )
-
-
-def _likeliest(scores: NDArray[np.float64]) -> float:
-    return float(scores.argmax())
 
 
 def _grade(scores: NDArray[np.float64]) -> float:

@@ -92,11 +92,6 @@ class Writer:
         target.write_bytes(data.encode(encoding))
         self.files.append(path)
 
-    def table(self, path: str, header: Sequence[str], rows: Sequence[Sequence[str]], encoding: str) -> None:
-        """Write tab-separated values without any quoting; an empty header is none."""
-        lines = [header, *rows] if header else rows
-        self.write(path, "".join("\t".join(line) + "\n" for line in lines), encoding)
-
     def csv(self, path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Write comma-separated values, quoted where they have to be."""
         text = io.StringIO()
@@ -145,14 +140,15 @@ def _tables(w: Writer) -> None:
             if "genres" in shape:
                 make = partial(make, genres=shape["genres"])
             n, ids = sizes[split.partition("_")[0]], w.rng(f"{task}/{split}/ids")
-            rows = []
+            lines = [shape["header"]] if shape["header"] else []
             drawn = w.draw(task, split, make, table["labels"], n, n_texts=table.get("texts", 2))
             for i, (row, label) in enumerate(drawn):
                 slots = {"i": i, "first": 2 * i + 1, "second": 2 * i + 2, "prompt": 1000 + i, "split": split}
                 slots |= {"one": ids.randrange(10**6, 10**7), "other": ids.randrange(10**6, 10**7), "label": label}
                 mark = "" if label == "1" else "*"  # of a sentence that is not well formed
-                rows.append([cell.format(*row, mark=mark, **slots) for cell in shape["cells"]])
-            w.table(shape["file"].format(split=split), shape["header"], rows, shape.get("encoding", "utf-8"))
+                lines.append([cell.format(*row, mark=mark, **slots) for cell in shape["cells"]])
+            text = "".join("\t".join(line) + "\n" for line in lines)  # without any quoting
+            w.write(shape["file"].format(split=split), text, shape.get("encoding", "utf-8"))
 
 
 def _race(w: Writer) -> None:

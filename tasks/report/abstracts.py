@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gptcore.abstracts.config import AdaptConfig, SamplingConfig
+from gptcore.abstracts.config import EVALUATION, SPLIT, SWEEPS, AdaptConfig, SamplingConfig, SweepTable
 from gptcore.abstracts.documents import SPLITS
-from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS, SweepTable
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from tasks.report.analysis import Analysis

@@ -68,7 +68,9 @@ def show_experiments(tracker: Tracker) -> None:
     board = read_leaderboard(tracker)
     ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
     here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
-    views = [_leaderboard_page(board), *([BLIMP_PAGE] if board.zero_shot else [])]
+    numbers = _NUMBERS | _widths([*board.own_tasks, *board.zero_shot[:1]])  # those that some row has
+    page = dataclasses.replace(LEADERBOARD_PAGE, columns={**numbers, **LEADERBOARD_PAGE.columns})
+    views = [page, *([BLIMP_PAGE] if board.zero_shot else [])]
     save_views(tracker, EXPERIMENT, views, _description(board, here, there))
     models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
     curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
@@ -76,12 +78,6 @@ def show_experiments(tracker: Tracker) -> None:
     words = f"Published test scores, x 100. [Open them as a table]({there}), or [ours]({here}).\n"
     words += "".join(f"\n{note}\n" for note in published_notes(board.ordered))
     save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
-
-
-def _leaderboard_page(board: Leaderboard) -> View:
-    """The leaderboard's view, with a column for each own task and for BLiMP once a row has such scores."""
-    numbers = _NUMBERS | _widths([*board.own_tasks, *board.zero_shot[:1]])
-    return dataclasses.replace(LEADERBOARD_PAGE, columns={**numbers, **LEADERBOARD_PAGE.columns})
 
 
 def _description(board: Leaderboard, here: str, there: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from prefect import Task, task
 
 from gptcore.abstracts.arxiv import archive_files, archive_fingerprint, field_of, read_archive
-from gptcore.abstracts.config import AdaptConfig, SamplingConfig
+from gptcore.abstracts.config import TITLES, AdaptConfig, SamplingConfig
 from gptcore.abstracts.documents import (
     N_MARKS,
     SPLITS,
@@ -29,7 +29,6 @@ from gptcore.abstracts.documents import (
     write_texts,
 )
 from gptcore.abstracts.measures import FieldClassifier, Written, measures
-from gptcore.abstracts.published import TITLES
 from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded

@@ -25,7 +25,6 @@ from fsspec.implementations.local import LocalFileSystem
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json, sha256_file, sha256_json, write_json_atomic
 from gptcore.base.filesystems import names_in, require_s3
-from tasks.store.artifact import is_stage
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (
     MANIFEST,
@@ -101,18 +100,11 @@ class RemoteShelf:
         data: bytes = self._fs.cat_file(f"{self._files(stage, digest, manifest)}/{path}")
         return data
 
-    def stages(self) -> list[str]:
-        """Names of the folders of stages, whatever lies in them."""
-        return sorted(filter(is_stage, self._names(self._base)))
-
-    def digests(self, stage: str) -> list[str]:
-        """Names of the folders of one stage."""
-        return self._names(f"{self._base}/{stage}")
-
-    def _names(self, folder: str) -> list[str]:
+    def names(self, stage: str = "") -> list[str]:
+        """Names of what lies in the folder of one stage, complete or not, or in the store's own."""
         self._fs.invalidate_cache()
         with self._reaching():
-            return names_in(self._fs, folder)
+            return names_in(self._fs, f"{self._base}/{stage}" if stage else self._base)
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
         """Upload every file, then the manifest; the workspace becomes this host's copy. The manifest that holds."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError, refuse_password
 from gptcore.base.files import fsync_folder, read_json
-from tasks.store.artifact import is_digest, is_stage
+from tasks.store.artifact import is_digest
 from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, problem_of, verify_once
 from tasks.store.remote import RemoteShelf
 
@@ -34,7 +34,7 @@ class LocalShelf:
     def manifests(self, stage: str) -> dict[str, Manifest | str]:
         """By digest, of every artifact of one stage that has a manifest: that, or what is wrong with it in words."""
         found: dict[str, Manifest | str] = {}
-        for digest in filter(is_digest, self.digests(stage)):
+        for digest in filter(is_digest, self.names(stage)):
             if (manifest := self.read(stage, digest)) is not None:
                 problem = problem_of(manifest, stage, digest)
                 found[digest] = manifest if problem is None else problem
@@ -48,16 +48,9 @@ class LocalShelf:
         """One listed file as it lies there now."""
         return Path(self.root, stage, digest, path).read_bytes()
 
-    def stages(self) -> list[str]:
-        """Names of the folders of stages, whatever lies in them."""
-        return sorted(filter(is_stage, self._names("")))
-
-    def digests(self, stage: str) -> list[str]:
-        """Names of the folders of one stage, complete or not."""
-        return self._names(stage)
-
-    def _names(self, folder: str) -> list[str]:
-        path = Path(self.root, folder)
+    def names(self, stage: str = "") -> list[str]:
+        """Names of what lies in the folder of one stage, complete or not, or in the store's own."""
+        path = Path(self.root, stage)
         return [item.name for item in path.iterdir()] if path.is_dir() else []
 
     def prepare(self, stage: str, digest: str, inputs: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_file, write_json_atomic
-from tasks.store.artifact import Artifact, Recipe, check_name, is_digest
+from tasks.store.artifact import Artifact, Recipe, check_name, is_digest, is_stage
 from tasks.store.locks import Renewal, exclusive, lock_file
 from tasks.store.manifest import (
     MANIFEST,
@@ -231,7 +231,7 @@ class Store:
         Only those whose folder's name fits are looked at, of a whole digest only that one.
         """
         start = start.lower()
-        names = [start] if is_digest(start) else [name for name in self._shelf.digests(stage) if is_digest(name)]
+        names = [start] if is_digest(start) else [name for name in self._shelf.names(stage) if is_digest(name)]
         fitting = [name for name in names if start and name.startswith(start)]
         checked = ((self._check(artifact), artifact) for artifact in (self.artifact(stage, name) for name in fitting))
         found = [(manifest["created"], artifact) for manifest, artifact in checked if manifest is not None]
@@ -270,7 +270,8 @@ class Store:
         """
         expected = " or ".join(filter(None, (", ".join(stages[:-1]), stages[-1])))
         if _DIGITS.fullmatch(ref.lower()):
-            others = [name for name in self._shelf.stages() if name not in stages and self.starting(name, ref)]
+            folders = sorted(name for name in self._shelf.names() if is_stage(name) and name not in stages)
+            others = [name for name in folders if self.starting(name, ref)]
             if others:
                 return InputError(f"{ref}: an artifact of the stage {' and of '.join(others)}, expected {expected}")
         newest = [record.artifact.short for stage in stages for record in islice(self.newest(stage), 5)]

@@ -56,8 +56,6 @@ class Entry:
     about: str
     """What all versions of the name have in common."""
     artifact: Artifact
-    created: str
-    """ISO 8601."""
     merit: float
     """Higher is better, among entries of one ``yardstick``."""
     yardstick: str
@@ -156,11 +154,8 @@ def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
         raise InputError(f"{ref}: found no registered model {name!r} at {tracker.shown}, which has {names}")
     versions = _versions(tracker, name)
     aliases: dict[str, str] = {alias: str(number) for alias, number in model.aliases.items()}
-    number = parts["version"] if parts["alias"] is None else parts["alias"]
-    if number == LATEST:
-        number = aliases.get(NEWEST, "")
-    elif parts["alias"] is not None:
-        number = aliases.get(parts["alias"], "")
+    alias = NEWEST if LATEST in (parts["alias"], parts["version"]) else parts["alias"]
+    number = parts["version"] if alias is None else aliases.get(alias, "")
     found = [version for version in versions if str(version.version) == number]
     if not found:
         words = ", ".join([*sorted(aliases), LATEST]) if aliases else "no alias"
@@ -179,7 +174,7 @@ def _tags(entry: Entry) -> dict[str, str]:
         "stage": entry.artifact.stage,
         "digest": entry.artifact.digest,
         "artifact": entry.artifact.url,
-        "created": entry.created,
+        "created": entry.manifest["created"],
         "merit": repr(entry.merit),
         "yardstick": entry.yardstick,
         "leads": str(entry.leads),
@@ -230,7 +225,7 @@ def referred(tracker: Tracker) -> Referred:
         deleted = experiment.lifecycle_stage != "active"
         living = {run.info.run_id for run in runs if run.info.lifecycle_stage == "active" and not deleted}
         for run in runs:
-            digests = _digests(run)
+            digests = set(_DIGEST.findall("\n".join([*run.data.tags.values(), *run.data.params.values()])))
             heard |= digests
             if run.info.run_id in living and (reason := _reason(run, experiment.name, living)):
                 named |= dict.fromkeys(digests - named.keys(), reason)
@@ -264,11 +259,6 @@ def _registry(tracker: Tracker) -> tuple[set[str], set[str]]:
             if str(version.version) in numbers:
                 marked.add(digest)
     return marked, every
-
-
-def _digests(run: MlflowRun) -> set[str]:
-    texts = [*run.data.tags.values(), *run.data.params.values()]
-    return {digest for text in texts for digest in _DIGEST.findall(text)}
 
 
 def _all() -> int:

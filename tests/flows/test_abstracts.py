@@ -15,8 +15,8 @@ from flows import abstracts
 from flows.cli.main import main
 from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from flows.forms.generation_checks import check_blocks
+from gptcore.abstracts.config import EVALUATION, SWEEPS
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
-from gptcore.abstracts.published import EVALUATION, SWEEPS
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size
 from gptcore.models.build import load_model

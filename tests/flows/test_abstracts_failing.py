@@ -15,7 +15,7 @@ from flows.cli.main import main
 from flows.forms.generation import AbstractsTablesParameters
 from flows.trainings import train
 from flows.trainings.failures import CellsFailed
-from gptcore.abstracts.published import SWEEPS
+from gptcore.abstracts.config import SWEEPS
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size
 from tasks.jobs import launch

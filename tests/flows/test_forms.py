@@ -19,8 +19,7 @@ from flows.forms.run_names import run_name
 from flows.trainings import train as module
 from flows.trainings.rates import _as_table, _best
 from flows.trainings.train import show_progress
-from gptcore.abstracts.config import PRESETS, AdaptConfig, at_size
-from gptcore.abstracts.published import SWEEPS, SweepTable
+from gptcore.abstracts.config import PRESETS, SWEEPS, AdaptConfig, SweepTable, at_size
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, ModelConfig, preset_named

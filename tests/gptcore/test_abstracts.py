@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gptcore import GPT
 from gptcore.abstracts.arxiv import CATEGORIES, Archive, Paper, archive_files, field_of, read_archive
-from gptcore.abstracts.config import SamplingConfig
+from gptcore.abstracts.config import EVALUATION, SPLIT, SWEEPS, SamplingConfig
 from gptcore.abstracts.documents import (
     N_MARKS,
     SPLITS,
@@ -30,7 +30,6 @@ from gptcore.abstracts.documents import (
     write_texts,
 )
 from gptcore.abstracts.measures import FieldClassifier, Written, balanced, key_term, measures
-from gptcore.abstracts.published import EVALUATION, SPLIT, SWEEPS
 from gptcore.abstracts.write import future_words, title_words, write_abstracts
 from gptcore.base.errors import InputError
 from gptcore.config import ModelConfig

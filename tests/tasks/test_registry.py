@@ -30,9 +30,9 @@ _numbers = itertools.count()
 def entry(name: str, merit: float, day: int, rows: str = "rows", leads: bool = True) -> Entry:
     digest = f"{next(_numbers):064x}"
     artifact = Artifact("finetune", digest, f"/store/finetune/{digest}")
-    created = f"2026-01-{day:02d}T00:00:00+00:00"
-    more: Any = ({"task": "rte"}, "words", {"x": 1}, Interface(("text",), {"label": "string"}, {"text": "a"}))
-    return Entry(name, "about", artifact, created, merit, rows, f"{merit}", leads, *more)
+    manifest = {"x": 1, "created": f"2026-01-{day:02d}T00:00:00+00:00"}
+    more: Any = ({"task": "rte"}, "words", manifest, Interface(("text",), {"label": "string"}, {"text": "a"}))
+    return Entry(name, "about", artifact, merit, rows, f"{merit}", leads, *more)
 
 
 def opened(tracker: Tracker, made: Entry, row: str = "") -> Run:
