@@ -38,7 +38,7 @@ _LONGEST = (
     "test_pipeline.py",
     "test_abstracts.py",
     "test_analysis.py",
-    "test_analysis_encoders.py",
+    "test_students.py",
     "test_distil.py",
     "test_worlds.py",
     "test_kill.py",

@@ -46,7 +46,7 @@ from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.benchmarks.finetune import our_updates, script_updates, shuffled, sources
 from tests.benchmarks.step import COMPILED, updating
 from tests.benchmarks.table import Work, beside
-from tests.gptcore.reading import task_rows
+from tests.gptcore.tiny_tasks import task_rows
 
 Loss = Callable[[dict[str, Tensor]], Tensor]
 

@@ -44,7 +44,7 @@ from gptcore.training.loop import Trainer, Training
 from gptcore.training.schedules import warmup_linear
 from tests.benchmarks.step import as_transformers, updating
 from tests.benchmarks.table import Work, beside
-from tests.gptcore.reading import collate, sequences_of, task_rows
+from tests.gptcore.tiny_tasks import collate, sequences_of, task_rows
 
 _TASKS = ("mrpc", "sst2", "race")
 _N_VOCAB = 40_478  # the released one

@@ -36,7 +36,7 @@ from tasks.tracking.pyfunc import TaskPredictor
 from tests.benchmarks.finetune import network, sources
 from tests.benchmarks.step import as_transformers
 from tests.benchmarks.table import Rate, Work, beside, in_turns, line, shown
-from tests.gptcore.reading import task_rows
+from tests.gptcore.tiny_tasks import task_rows
 
 _TASK = "sst2"
 _CLIENTS, _REQUESTS, _READY = 32, 10_000, 3

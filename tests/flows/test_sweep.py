@@ -113,7 +113,6 @@ def test_a_sweep_that_was_ended_goes_on(swept: SweepResult, ended: dict[str, str
 
 def test_a_trial_that_diverges_loses_and_says_why(swept: SweepResult, others: frozenset[str]) -> None:
     lost = swept.of(trial_of(swept, "endless"), 1)
-    assert lost is not None
     assert lost.objective is None
     assert "JobDiverged" in lost.failure
     assert "validation/loss = nan at step 2" in lost.failure
@@ -127,7 +126,6 @@ def test_bits_a_byte_are_those_of_the_text_itself(swept: SweepResult, shelf: Sto
     """Counted the slow way: the tokens of the held-out documents, encoded anew, and the bytes of the same."""
     for label in ("small", "large"):
         outcome = swept.of(trial_of(swept, label), 1)
-        assert outcome is not None
         model = shelf.artifact("pretrain", outcome.checkpoint)
         tokenizer = Tokenizer.load(str(shelf.local(ancestor(shelf, model, "tokenizer"))))
         corpus = shelf.local(ancestor(shelf, model, "corpus"))
@@ -146,7 +144,6 @@ def test_the_winner_is_the_pipelines_own_model(swept: SweepResult, shelf: Store)
     whole = PretrainRequest(shelf, shards, preset.model, preset.pretrain)
     assert whole.recipe.digest == swept.winner.checkpoint
     first = swept.of(swept.winner.trial, 1)
-    assert first is not None
     short = PretrainRequest(shelf, shards, preset.model, shortened(preset.pretrain, 3))
     assert short.recipe.digest == first.checkpoint
     assert (first.updates, swept.winner.updates) == (4, 12)
@@ -175,7 +172,6 @@ def test_mlflow_has_the_picture_the_settings_and_every_trial(
     named = referred(tracker).named
     assert named[swept.winner.checkpoint] == "sweeps"
     lost = swept.of(trial_of(swept, "small"), 1)
-    assert lost is not None
     assert named.get(lost.checkpoint) != "sweeps", "what lost may be deleted"
 
 

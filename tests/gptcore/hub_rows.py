@@ -15,9 +15,7 @@ import pyarrow.parquet as pq
 
 from gptcore.nlu.readers.text_files import READERS
 from gptcore.nlu.registry import REGISTRY, Source, TaskSpec
-
-NLI = ["entailment", "neutral", "contradiction"]
-RTE = ["entailment", "not_entailment"]
+from tests.expected import expected
 
 
 @dataclass(frozen=True)
@@ -33,64 +31,7 @@ class Shape:
     """ClassLabel names in the metadata; None: a plain value."""
 
 
-def _numbers(*labels: str) -> dict[str, int]:
-    return {label: number for number, label in enumerate(labels)}
-
-
-SHAPES = {
-    "mnli": Shape(
-        "nyu-mll/glue", {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"}, _numbers(*NLI), NLI
-    ),
-    "snli": Shape(
-        "stanfordnlp/snli",
-        {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
-        {**_numbers(*NLI), "-": -1},
-        NLI,
-    ),
-    "scitail": Shape("allenai/scitail", {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"}),
-    "qnli": Shape(
-        "nyu-mll/glue", {"question": "question", "sentence": "sentence", "label": "label"}, _numbers(*RTE), RTE
-    ),
-    "rte": Shape(
-        "nyu-mll/glue", {"sentence1": "sentence1", "sentence2": "sentence2", "label": "label"}, _numbers(*RTE), RTE
-    ),
-    "storycloze": Shape(
-        "LSDSem/story_cloze",
-        {
-            "input_sentence_1": "InputSentence1",
-            "input_sentence_2": "InputSentence2",
-            "input_sentence_3": "InputSentence3",
-            "input_sentence_4": "InputSentence4",
-            "sentence_quiz1": "RandomFifthSentenceQuiz1",
-            "sentence_quiz2": "RandomFifthSentenceQuiz2",
-            "answer_right_ending": "AnswerRightEnding",
-        },
-        {"1": 1, "2": 2},
-    ),
-    "race": Shape("ehovy/race", {"article": "article", "question": "questions", "answer": "answers"}),
-    "cola": Shape(
-        "nyu-mll/glue",
-        {"sentence": "sentence", "label": "acceptable"},
-        _numbers("0", "1"),
-        ["unacceptable", "acceptable"],
-    ),
-    "sst2": Shape(
-        "nyu-mll/glue", {"sentence": "sentence", "label": "label"}, _numbers("0", "1"), ["negative", "positive"]
-    ),
-    "mrpc": Shape(
-        "nyu-mll/glue",
-        {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
-        _numbers("0", "1"),
-        ["not_equivalent", "equivalent"],
-    ),
-    "stsb": Shape("nyu-mll/glue", {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"}),
-    "qqp": Shape(
-        "nyu-mll/glue",
-        {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
-        _numbers("0", "1"),
-        ["not_duplicate", "duplicate"],
-    ),
-}
+SHAPES = {task: Shape(**shape) for task, shape in expected(__file__, "SHAPES").items()}
 
 
 def stem(task: str, source: Source, split: str) -> str:

@@ -65,8 +65,6 @@ def write_language(
 def assert_same_run(workspace: Path, expected: Path) -> None:
     """Weights, optimiser and metrics are equal to the bit; only clocks may differ."""
     ours, theirs = (checkpoint.newest_valid(folder / "checkpoints") for folder in (workspace, expected))
-    assert ours is not None
-    assert theirs is not None
     assert ours.step == theirs.step
     for group in ("model", "optimizer"):
         a, b = ours.tensors(group), theirs.tensors(group)

@@ -44,6 +44,19 @@ def tokens(text: str) -> list[str]:
     return [token.text.lower() for token in spacy_english().tokenizer(standardise(ftfy.fix_text(text)))]
 
 
+def merged(pieces: list[str], rank: dict[tuple[str, ...], int]) -> list[str]:
+    """Join the best-ranked pair wherever it occurs, until there is none."""
+    while pairs := [pair for pair in pairwise(pieces) if pair in rank]:
+        best = min(pairs, key=lambda pair: rank[pair])
+        joined: list[str] = []
+        while pieces:
+            size = 2 if tuple(pieces[:2]) == best else 1
+            joined.append("".join(pieces[:size]))
+            pieces = pieces[size:]
+        pieces = joined
+    return pieces
+
+
 class ReferenceEncoder:
     """Vocabulary and merges, straight from the two files."""
 
@@ -55,22 +68,7 @@ class ReferenceEncoder:
 
     def joined(self, token: str) -> str:
         """Pieces of one token, joined by spaces."""
-        pieces = [*token[:-1], token[-1] + "</w>"]
-        while True:
-            candidates = [pair for pair in pairwise(pieces) if pair in self.rank]
-            if not candidates:
-                break
-            best = min(candidates, key=lambda pair: self.rank[pair])
-            merged: list[str] = []
-            while pieces:
-                if tuple(pieces[:2]) == best:
-                    merged.append(pieces[0] + pieces[1])
-                    pieces = pieces[2:]
-                else:
-                    merged.append(pieces[0])
-                    pieces = pieces[1:]
-            pieces = merged
-        text = " ".join(pieces)
+        text = " ".join(merged([*token[:-1], token[-1] + "</w>"], self.rank))
         return "\n</w>" if text == "\n  </w>" else text
 
     def encode_token(self, token: str) -> list[int]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
+
+from tests.gptcore.reference_bpe import merged
 
 CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
@@ -59,20 +60,8 @@ class ReferenceEncoder:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
-        return [index for piece in pieces(text) for index in self.encode_piece(piece)]
-
-    def encode_piece(self, piece: str) -> list[int]:
-        """Join the best-ranked pair wherever it occurs, until there is none."""
-        parts = [self.character[byte] for byte in piece.encode("utf-8")]
-        while pairs := [pair for pair in pairwise(parts) if pair in self.rank]:
-            best = min(pairs, key=lambda pair: self.rank[pair])
-            joined: list[str] = []
-            while parts:
-                if tuple(parts[:2]) == best:
-                    joined.append(parts[0] + parts[1])
-                    parts = parts[2:]
-                else:
-                    joined.append(parts[0])
-                    parts = parts[1:]
-            parts = joined
-        return [self.vocabulary[part] for part in parts]
+        ids = []
+        for piece in pieces(text):
+            parts = merged([self.character[byte] for byte in piece.encode("utf-8")], self.rank)
+            ids += [self.vocabulary[part] for part in parts]
+        return ids

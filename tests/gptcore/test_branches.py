@@ -19,7 +19,7 @@ from gptcore.nlu.inputs import TaskBatch
 from gptcore.nlu.registry import task_spec
 from gptcore.objectives.losses import language_model_loss, sequence_weights
 from gptcore.objectives.task import finetune_objective, pack
-from tests.gptcore.reading import collate
+from tests.gptcore.tiny_tasks import collate
 
 CFG = ModelConfig(
     n_vocab=8,

@@ -1,4 +1,4 @@
-"""A student's losses against plain twins."""
+"""A student's losses against plain twins; what it takes over from its teacher, and what does not fit together."""
 
 from __future__ import annotations
 
@@ -15,19 +15,29 @@ from gptcore.base.errors import InputError
 from gptcore.config import (
     DistilConfig,
     EncoderConfig,
+    KnowledgeEncoderConfig,
     ModelConfig,
     NetworkConfig,
     preset_named,
 )
+from gptcore.config.distillation import check_teacher, student_of
 from gptcore.data.feed import MicroBatch
 from gptcore.families import FAMILIES
 from gptcore.models.build import build_model
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network
 from gptcore.models.transformer import GPT
-from gptcore.objectives.distillation import HIDDEN_WORDS, NEXT_TOKENS, Distilled, Student
+from gptcore.objectives.distillation import (
+    HIDDEN_WORDS,
+    NEXT_TOKENS,
+    Distilled,
+    Student,
+    distillation_objective,
+    start_from_teacher,
+)
 from gptcore.objectives.losses import WordScores, fused_soft_target_loss, soft_target_loss
 from gptcore.objectives.objective import Text
+from tests.expected import expected as table_of
 
 V, B, T = 37, 3, 10
 SIZES: dict[str, Any] = {
@@ -194,7 +204,6 @@ def test_a_loss_of_tinybert_is_that_of_its_paper() -> None:
     torch.testing.assert_close(loss, told_by_layers + metrics["word_loss"])
     loss.backward()
     head = trained.network.word_head
-    assert head is not None
     assert head.dense.weight.grad.abs().max() > 0, "the probe learns"
 
 
@@ -282,3 +291,88 @@ def test_layers_of_a_network_are_those_that_it_runs() -> None:
     assert isinstance(decoder, GPT)
     tokens = next_tokens()["inputs"]
     assert torch.equal(decoder.layer_states(tokens, decoder.table()).states[-1], decoder.hidden(tokens))
+
+
+# --- where a student starts ---
+
+
+@pytest.mark.parametrize(
+    ("teacher", "student"),
+    [(BERT, DISTILBERT), (GPT_TEACHER, GPT_STUDENT), (BERT, dataclasses.replace(BERT, n_layer=4))],
+)
+def test_a_student_starts_from_layers_of_its_teacher(teacher: NetworkConfig, student: NetworkConfig) -> None:
+    theirs, ours = network(teacher, 0), network(student, 1)
+    layers = DistilConfig().layer_map(student.n_layer, teacher.n_layer)  # type: ignore[attr-defined]  # both have it
+    start_from_teacher(ours, theirs, layers)
+    for mine, its in enumerate(layers):
+        for part, other in zip(ours.layer_parts(mine), theirs.layer_parts(its - 1), strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(part.parameters(), other.parameters(), strict=True))
+    table = "embeddings.words.weight" if isinstance(ours, Encoder) else "tokens.weight"
+    assert torch.equal(ours.state_dict()[table], theirs.state_dict()[table])
+    if student.layers == teacher.layers:
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_layers_that_share_parameters_become_a_students_own() -> None:
+    albert = dataclasses.replace(BERT, sharing="all", family="albert")
+    theirs, ours = network(albert, 0), network(DISTILBERT, 1)
+    start_from_teacher(ours, theirs, (1, 4))
+    for layer in range(2):
+        (mine, _), (its, _) = ours.layer_parts(layer), theirs.layer_parts(0)
+        assert torch.equal(mine.state_dict()["qkv.weight"], its.state_dict()["qkv.weight"])
+
+
+def test_layer_maps() -> None:
+    assert DistilConfig().layer_map(6, 12) == (1, 3, 5, 8, 10, 12), "the release's, counted from 1"
+    assert DistilConfig().layer_map(1, 4) == (1,)
+    assert LAYERS.layer_map(4, 12) == (3, 6, 9, 12), "TinyBERT, section 4.1"
+    assert dataclasses.replace(LAYERS, layers="1, 2,4").layer_map(3, 4) == (1, 2, 4)
+
+
+# --- what does not fit ---
+
+ERNIE = KnowledgeEncoderConfig(**SIZES, n_layer=4)
+CONFIGS = {
+    **{"BERT": BERT, "DISTILBERT": DISTILBERT, "TINYBERT": TINYBERT, "ERNIE": ERNIE},
+    **{"GPT_TEACHER": GPT_TEACHER, "GPT_STUDENT": GPT_STUDENT, "DistilBERT": DistilConfig(), "TinyBERT": LAYERS},
+}
+REFUSED = table_of(__file__, "REFUSED")
+"""The settings, the student and the teacher, each a config and what is changed of it; and the refusal."""
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_teacher_that_does_not_fit_is_refused(what: str) -> None:
+    *parts, message = REFUSED[what]
+    config, student, teacher = (dataclasses.replace(CONFIGS[name], **changes) for name, changes in parts)
+    with pytest.raises(InputError, match=message) as refused:
+        check_teacher(config, student, teacher, "--teacher 0123")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("settings", "message"), table_of(__file__, "test_settings_that_teach_nothing_are_refused"))
+def test_settings_that_teach_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        preset_named("demo", {"family": "distilbert", "distil": settings})
+
+
+def test_a_student_has_its_teachers_shape_and_its_familys_heads() -> None:
+    family = preset_named("demo", {"family": "distilbert"}).model
+    student = student_of(BERT, family, 2)
+    assert student == DISTILBERT
+    check_teacher(DistilConfig(), student, BERT, "")
+
+
+def test_the_loss_weighs_nothing_that_its_settings_leave_out() -> None:
+    """Each weight of 0 leaves a metric out, and doubling another doubles its part of the loss."""
+    teacher = network(BERT, 0)
+    for name in ("soft", "cosine"):
+        config = dataclasses.replace(DistilConfig(), **{f"{name}_weight": 0.0})
+        _, objective = objective_of(DISTILBERT, teacher, config, HIDDEN_WORDS)
+        assert f"{name}_loss" not in objective(hidden_words())[1]
+    trained = Student(network(DISTILBERT, 1), None).train()
+    losses = [
+        distillation_objective(trained, teacher, HIDDEN_WORDS, DistilConfig(word_weight=weight), (1, 4))(hidden_words())
+        for weight in (1.0, 3.0)
+    ]
+    (one, metrics), (three, _) = losses
+    torch.testing.assert_close(three - one, 2 * metrics["word_loss"])

@@ -30,8 +30,16 @@ from gptcore.nlu import REGISTRY
 from gptcore.objectives.losses import task_loss
 from gptcore.training import finetune
 from tests.gptcore.test_finetune import outcome, stops_that_change_nothing, wait_for
-from tests.gptcore.tiny_encoders import PAD, PieceTokenizer, config, pretrained_encoder
-from tests.gptcore.tiny_tasks import TASKS, encoded, finetune_job, finetuned
+from tests.gptcore.tiny_tasks import (
+    PAD,
+    TASKS,
+    PieceTokenizer,
+    config,
+    encoded,
+    finetune_job,
+    finetuned,
+    pretrained_encoder,
+)
 
 FAMILIES = ("bert", "albert", "electra")
 QUICK = {"lr": 1e-2, "batch_size": 16, "epochs": 6, "precision": "float32", "lm_coef": 0.0, "warmup": 0.1}

@@ -22,8 +22,7 @@ from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import GRAPH, facts, write_chronicle
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tests.gptcore.sentence_shards import FIRST, sentence_shards, table
-from tests.gptcore.tiny_entities import TAILS, gazetteer
+from tests.gptcore.sentence_shards import FIRST, TAILS, gazetteer, sentence_shards, table
 
 # --- names in token ids
 

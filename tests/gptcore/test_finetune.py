@@ -28,8 +28,7 @@ from gptcore.nlu.encoded import read_encoded
 from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune
 from tests.expected import expected
-from tests.gptcore.reading import task_rows
-from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, finetune_job, pretrained
+from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, finetune_job, pretrained, task_rows
 from tests.gptcore.tiny_tasks import finetuned as run
 
 TIMINGS = {"tokens_per_second", "wall_seconds", "peak_memory_bytes"}

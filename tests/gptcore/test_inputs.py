@@ -19,9 +19,7 @@ from gptcore.nlu.encoded import recorded_pieces
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import soft_labels
 from gptcore.nlu.inputs import IGNORE_INDEX, DecoderReader, EncoderReader, Ids, fit, specials
-from tests.gptcore.reading import collate, sequences_of, task_rows
-from tests.gptcore.tiny_encoders import CLS, PAD, PIECES, SEP, PieceTokenizer
-from tests.gptcore.tiny_tasks import encoded
+from tests.gptcore.tiny_tasks import CLS, PAD, PIECES, SEP, PieceTokenizer, collate, encoded, sequences_of, task_rows
 
 S, D, E = specials(1000)  # start, delimiter, classify
 
@@ -152,11 +150,9 @@ def test_start_is_never_predicted_delimiter_and_classify_are() -> None:
 def test_labels_of_a_batch() -> None:
     one = [[words(1, 3)]] * 2
     classes = collate(REGISTRY["sst2"], one, [0.0, 1.0]).labels
-    assert classes is not None
     assert classes.dtype == torch.int64
     assert classes.tolist() == [0, 1]
     graded = collate(REGISTRY["stsb"], [[words(1, 3)] * 2] * 2, [3.6, 5.0]).labels
-    assert graded is not None
     assert graded.shape == (2, 6)
     torch.testing.assert_close(graded[0], torch.tensor([0.0, 0, 0, 0.4, 0.6, 0]))
     assert graded[1].tolist() == [0, 0, 0, 0, 0, 1]
@@ -242,7 +238,6 @@ def test_padding_segments_and_mask() -> None:
         [[CLS, 1, 2, SEP, 3, SEP, PAD], [CLS, 1, 2, SEP, 4, 5, SEP]],
         [[CLS, 0, SEP, 6, SEP, PAD, PAD], [CLS, 0, SEP, 7, SEP, PAD, PAD]],
     ]
-    assert batch.segments is not None
     assert batch.mask is not None
     assert batch.segments.tolist() == [
         [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]],
@@ -250,16 +245,13 @@ def test_padding_segments_and_mask() -> None:
     ]
     assert torch.equal(batch.mask, batch.tokens != PAD)
     assert batch.n_tokens == 6 + 7 + 5 + 5
-    assert batch.labels is not None
     assert batch.labels.tolist() == [1, 0]
     assert set(batch.marks) == {"segments", "mask"}
     assert set(batch.to("cpu").marks) == {"segments", "mask"}
     assert bool((batch.lm_targets == -100).all())
     single = reader("sst2").collate([[ids(CLS, 1, SEP)]], [None])
-    assert single.segments is not None
     assert (single.segments.tolist(), single.labels) == ([[[0, 0, 0]]], None)
     graded = reader("stsb").collate([[ids(CLS, 1, SEP, 2, SEP)]], [2.25])
-    assert graded.labels is not None
     assert graded.labels[0].sum() == 1.0
 
 

@@ -19,7 +19,7 @@ from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.objectives.entities import entities_objective
-from tests.gptcore.tiny_entities import N_VOCAB, gazetteer
+from tests.gptcore.sentence_shards import N_VOCAB, gazetteer
 
 CONFIG = KnowledgeEncoderConfig(
     n_vocab=N_VOCAB,

@@ -53,7 +53,6 @@ def test_no_target_at_all_costs_nothing() -> None:
     loss = fused_language_model_loss(hidden, table, targets)
     loss.backward()
     assert loss.item() == 0.0
-    assert hidden.grad is not None
     assert not hidden.grad.any()
 
 

@@ -21,7 +21,7 @@ from gptcore.evaluation.ngram import UnigramModel
 from gptcore.models.encoder import Encoder
 from gptcore.objectives.replaced import Detection
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tests.gptcore.tiny_encoders import CLS, PIECES, SEP, config
+from tests.gptcore.tiny_tasks import CLS, PIECES, SEP, config
 
 N_VOCAB = 6
 corpora = st.lists(st.lists(st.integers(0, N_VOCAB - 1), max_size=40), min_size=1, max_size=6)

@@ -34,8 +34,7 @@ from gptcore.training.optim import (
 from gptcore.training.schedules import pretraining_schedule, warmup_cosine, warmup_linear, warmup_steps_linear
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
-from tests.gptcore.tiny_encoders import PieceTokenizer, config, pretrained_encoder
-from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, finetune_job
+from tests.gptcore.tiny_tasks import MODEL, PieceTokenizer, StopAt, config, encoded, finetune_job, pretrained_encoder
 
 SETTINGS = PretrainConfig(lr=0.01, weight_decay=0.1)
 

@@ -38,9 +38,8 @@ from gptcore.training.optim import adam, set_lr
 from gptcore.training.schedules import warmup_linear
 from tasks.report.score import Score
 from tasks.report.suites import Suite, row_of
-from tests.gptcore.reading import sequences_of, task_rows
 from tests.gptcore.released import job, randomised, small_world, task_network
-from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, pretrained
+from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, pretrained, sequences_of, task_rows
 from tests.gptcore.tiny_tasks import finetuned as run
 from tests.realdata import real_data
 

@@ -180,7 +180,6 @@ def test_texts_of_a_set_are_those_of_its_file(tmp_path: Path) -> None:
     }
     assert [name for name, each in found.items() if each.train is None] == ["lambada", "squad"]
     train = found["rte dev"].train
-    assert train is not None
     assert list(train()) == [("Premise of train.", "Hypothesis.")]
     before = fingerprint(str(tmp_path))
     (tmp_path / "LAMBADA" / "lambada_test_plain_text.txt").write_text("he took the bread\n")

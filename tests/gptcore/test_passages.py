@@ -1,19 +1,33 @@
-"""SQuAD's and CoNLL's files: what is written comes back, what is broken is told by its place, one file makes two."""
+"""SQuAD's and CoNLL's files, official numbers beside plain twins, thresholds, standard errors, baselines of words."""
 
 from __future__ import annotations
 
 import json
+import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import load_task, task_spec
-from gptcore.nlu.place_metrics import entities
-from gptcore.nlu.readers import Example, fitted
+from gptcore.nlu.floors import answer_by_words, commonest_answer, outside_alone, tags_by_phrases
+from gptcore.nlu.metrics import stderrs_of_file
+from gptcore.nlu.place_metrics import (
+    best_threshold,
+    entities,
+    entity_scores,
+    exact_match,
+    normalised_answer,
+    span_scores,
+    token_f1,
+)
+from gptcore.nlu.readers import Annotation, Example, fitted
+from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.registry import recorded_task, task_settings
 from tests.expected import expected
 from tests.realdata import real_data
@@ -167,3 +181,174 @@ def test_the_public_files_have_the_published_numbers() -> None:
     assert sum(len(entities([word.name for word in row.annotations])) for row in dev) == 5942
     assert len(load_task("squad2", str(datasets), "dev")) + len(load_task("squad2", str(datasets), "train")) == 6078
     assert len(load_task("swag", str(datasets), "train")) == 400
+
+
+words = st.lists(st.sampled_from(["the", "a", "An", "king", "King", "king's", "rome", "é", "!", "12", ""]), max_size=6)
+answers = words.map(" ".join)
+
+
+def plain_normal(text: str) -> list[str]:
+    """The words that are compared, letter by letter: no marks, then no articles."""
+    bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return [word for word in bare.split() if word not in ("a", "an", "the")]
+
+
+def plain_f1(prediction: str, gold: str, may_lack: bool) -> float:
+    ours, left = plain_normal(prediction), plain_normal(gold)
+    if may_lack and (not ours or not left):
+        return float(ours == left)
+    n_ours, n_gold, shared = len(ours), len(left), 0
+    for word in ours:
+        if word in left:
+            left.remove(word)
+            shared += 1
+    if not shared:
+        return 0.0
+    precision, recall = shared / n_ours, shared / n_gold
+    return 2 * precision * recall / (precision + recall)
+
+
+@given(answers, st.lists(answers, min_size=1, max_size=3), st.booleans())
+def test_answers_count_as_in_the_official_scripts(prediction: str, golds: list[str], may_lack: bool) -> None:
+    kept = [gold for gold in golds if plain_normal(gold) or not may_lack] or [""]
+    assert normalised_answer(prediction) == " ".join(plain_normal(prediction))
+    exact = max(plain_normal(prediction) == plain_normal(gold) for gold in kept)
+    assert exact_match(prediction, golds, may_lack) == exact
+    f1 = max(plain_f1(prediction, gold, may_lack) for gold in kept)
+    assert token_f1(prediction, golds, may_lack) == pytest.approx(f1)
+
+
+def test_traps_of_answers() -> None:
+    assert exact_match("", [], True) == token_f1("", ["the"], True) == 1.0
+    assert exact_match("Rome", [], True) == token_f1("", ["Rome"], True) == 0.0
+    assert (exact_match("The", ["A", "cat"], False), token_f1("The", ["A", "cat"], False)) == (1.0, 0.0), "version 1.1"
+    assert (exact_match("The", ["A", "cat"], True), token_f1("The", ["A", "cat"], True)) == (0.0, 0.0), "version 2.0"
+    assert exact_match("The King's.", ["kings"], False) == 1.0
+    assert token_f1("king king", ["king"], False) == pytest.approx(2 / 3)
+    found = span_scores(["Rome", "", "x"], [["Rome"], [], []], True)
+    assert found == {"span_f1": 2 / 3, "exact_match": 2 / 3, "has_answer_f1": 1.0, "no_answer_accuracy": 0.5}
+    assert span_scores(["Rome"], [["Rome", "a city"]], False) == {"span_f1": 1.0, "exact_match": 1.0}
+    with pytest.raises(ValueError, match="no questions"):
+        span_scores([], [], True)
+
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 1.0])
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(rows)
+def test_the_threshold_is_the_best_of_all(given_rows: list[tuple[float, float, float]]) -> None:
+    no_answer, answered, unanswered = map(np.asarray, zip(*given_rows, strict=True))
+
+    def worth(threshold: float) -> float:
+        return float(np.mean(np.where(no_answer > threshold, unanswered, answered)))
+
+    threshold, score = best_threshold(no_answer, answered, unanswered)
+    assert score == pytest.approx(worth(threshold))
+    assert score == pytest.approx(max(map(worth, [-9.0, *no_answer])))
+
+
+# --- entities
+
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def plain_entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """conlleval's two questions at each word: does a chunk end before it, does one begin at it?"""
+    found, start = set(), None
+    before, kind_before = "O", ""
+    for at, tag in enumerate([*tags, "O"]):
+        now, _, kind = tag.partition("-")
+        ends = before != "O" and (now in "OB" or kind != kind_before)
+        begins = now != "O" and (now == "B" or before == "O" or kind != kind_before)
+        if ends and start is not None:
+            found.add((kind_before, start, at))
+            start = None
+        if begins:
+            start = at
+        before, kind_before = now, kind
+    return found
+
+
+@given(st.lists(st.sampled_from(TAGS), max_size=10))
+def test_entities_are_conllevals(tags: list[str]) -> None:
+    assert entities(tags) == plain_entities(tags)
+
+
+def test_numbers_of_entities() -> None:
+    gold = [["B-PER", "I-PER", "O"], ["B-LOC", "B-LOC", "O"], ["O"]]
+    predicted = [["B-PER", "I-PER", "O"], ["B-LOC", "I-LOC", "O"], ["I-PER"]]
+    found = entity_scores(predicted, gold)
+    assert found["entity_precision"] == found["entity_recall"] == found["entity_f1"] == pytest.approx(1 / 3)
+    assert (found["entity_f1 PER"], found["entity_f1 LOC"]) == (pytest.approx(2 / 3), 0.0)
+    assert entity_scores([["O"]], [["O"]])["entity_f1"] == 0.0
+    with pytest.raises(ValueError, match="1 tags for 2 words"):
+        entity_scores([["O"]], [["O", "O"]])
+
+
+# --- standard errors
+
+
+def written(path: Path, lines: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps({"row": "r", **line}) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_standard_errors_of_predictions(tmp_path: Path) -> None:
+    values = [0.0, 1.0, 0.5, 1.0] * 25
+    spans = [{"label": ["x"], "prediction": "x", "span_f1": v, "exact_match": v} for v in values]
+    found = stderrs_of_file(task_spec("squad"), written(tmp_path / "spans.jsonl", [*spans, {"label": None}]))
+    assert found["score_stderr"] == pytest.approx(np.std(values) / 10)
+    right, wrong = {"label": ["B-PER"], "prediction": ["B-PER"]}, {"label": ["B-PER"], "prediction": ["O"]}
+    tags = written(tmp_path / "tags.jsonl", [right, wrong] * 200)
+    rng = np.random.default_rng(1)
+    draws = rng.binomial(400, 0.5, 4000)  # right ones of 400 entities, of which only these are predicted
+    expected = np.std(2 * draws / (draws + 400))
+    assert stderrs_of_file(task_spec("conll2003"), tags)["score_stderr"] == pytest.approx(expected, rel=0.1)
+
+
+# --- baselines
+
+
+def asked(question: str, passage: str, answer: str = "") -> Example:
+    start = passage.find(answer)
+    places = (Annotation(start, start + len(answer)),) if answer else ()
+    return Example((question, passage), (), float(bool(answer)), "", "row", places)
+
+
+def test_words_alone_find_the_sentence_and_know_when_nothing_is_shared() -> None:
+    passage = "Anna has the red hat. Bert sold seven boats. The mill is old."
+    train = [
+        asked("Who sold boats?", passage, "seven"),
+        asked("Who has the hat?", passage, "Anna"),
+        asked("Where is Zoe?", "Carl sleeps. Dora sings."),
+    ]
+    spec = task_spec("squad2")
+    assert answer_by_words(spec, train, train)["score"] >= 2 / 3
+    assert commonest_answer(spec, train, train)["score"] == pytest.approx(1 / 3)
+    assert commonest_answer(task_spec("squad"), train[:2], train[:1])["score"] == 1.0
+
+
+def test_tags_of_known_phrases_the_longest_first() -> None:
+    spec = task_spec("conll2003")
+    train = [
+        tagged_example(["New", "York"], ["B-LOC", "I-LOC"], "", "r", 0.0),
+        tagged_example(["York"], ["B-PER"], "", "r", 0.0),
+        tagged_example(["Anna"], ["B-PER"], "", "r", 0.0),
+    ]
+    dev = [tagged_example(["Anna", "saw", "New", "York"], ["B-PER", "O", "B-LOC", "I-LOC"], "", "r", 0.0)]
+    assert tags_by_phrases(spec, train, dev)["score"] == 1.0
+    assert outside_alone(spec, train, dev)["score"] == 0.0
+
+
+def test_the_shared_tasks_baseline_has_its_published_score() -> None:
+    folder = str(real_data("CoNLL2003").parent)
+    found = tags_by_phrases(
+        task_spec("conll2003"), *(load_task("conll2003", folder, split) for split in ("train", "dev"))
+    )
+    assert [round(100 * found[f"entity_{name}"], 2) for name in ("precision", "recall", "f1")] == [78.33, 65.23, 71.18]

@@ -35,8 +35,7 @@ from gptcore.training import finetune
 from tests.expected import expected
 from tests.gptcore.test_encoder_head import batch, classifier, named, run, theirs
 from tests.gptcore.test_finetune import outcome, wait_for
-from tests.gptcore.tiny_encoders import config
-from tests.gptcore.tiny_tasks import MODEL, StopAt
+from tests.gptcore.tiny_tasks import MODEL, StopAt, config
 
 WORDS = expected(__file__, "WORDS")
 TEXT = " ".join([*WORDS, "."] * 3)
@@ -98,7 +97,6 @@ def test_a_window_without_the_whole_answer_points_to_the_first_position(pieces: 
     row = marked(pieces, Example(("who", passage), (), 0.0, "", "r", (Annotation(start, start + 9),)))
     rows = WindowRows(EncoderReader(task_spec("squad"), 16, pieces.n_vocab, pieces=pieces.specials), [row])
     labels = rows.batch(range(len(rows))).labels
-    assert labels is not None
     assert labels[:-1].tolist() == [[0, 0]] * (len(rows) - 1)
     first, last = labels[-1].tolist()
     ids = rows.batch([len(rows) - 1]).tokens[0, 0, first : last + 1].tolist()
@@ -149,7 +147,6 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(pieces: WordPieceTokenizer)
     assert [int(row.piece_starts[at]) for at in first[[0, 2, 3]]] == [row.annotations[at].start for at in (0, 2, 3)]
     rows = WindowRows(EncoderReader(task_spec("conll2003"), 40, pieces.n_vocab, pieces=pieces.specials), [row])
     labels = rows.batch([0]).labels
-    assert labels is not None
     tagged = (labels[0] != IGNORE_INDEX).nonzero()[:, 0]
     assert tagged.tolist() == [1 + int(at) for at in first[[0, 2, 3]]]
     names = task_spec("conll2003").labels

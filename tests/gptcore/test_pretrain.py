@@ -118,7 +118,6 @@ def test_with_muon_too(tmp_path: Path, job_for: JobFor) -> None:
     pretrain.run(stopped, process.StopRequest())
     assert_same_run(tmp_path / "stopped", tmp_path / "straight")
     found = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
-    assert found is not None
     kinds = {name.rsplit("/", 1)[1] for name in found.tensors("optimizer")}
     assert kinds == {"momentum_buffer", "exp_avg", "exp_avg_sq", "step"}
 
@@ -150,7 +149,6 @@ def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
     with pytest.raises(process.Interrupted):
         pretrain.run(job, StopAfter(50))
     stopped = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
-    assert stopped is not None
     assert stopped.step % 2 == 1
     pretrain.run(job, process.StopRequest())
     assert_same_run(tmp_path / "stopped", tmp_path / "straight")
@@ -261,7 +259,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
     assert "step-00000010" in printed
     assert "batch from: train-" in printed
     left = checkpoint.newest_valid(tmp_path / "w" / "checkpoints")
-    assert left is not None
     assert left.step == 10
 
 

@@ -90,7 +90,6 @@ def test_the_first_process_that_fails_says_why(
 
     assert process.main(fails, [str(path)]) == process.EXIT_FAILED
     outcome = process.read_outcome(left)
-    assert outcome is not None
     assert outcome.reason == says
     left.write_text('{"code": 2, "rea')
     assert process.read_outcome(left) is None
@@ -145,7 +144,6 @@ subprocess.run([sys.executable, "-c", sys.argv[1]])
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux's")
 def test_an_orphan_is_told() -> None:
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, _CHILD], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
     child = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
@@ -234,7 +232,6 @@ def write(root: Path, step: int, keep: int = 3) -> Path:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     folder = write(tmp_path, 7)
     found = checkpoint.newest_valid(tmp_path)
-    assert found is not None
     assert (found.folder, found.step, found.state["note"]) == (folder, 7, "at 7")
     assert torch.equal(found.tensors("model")["w"], torch.full((3,), 7.0))
     assert set(read_json(folder / "manifest.json")["files"]) == {
@@ -273,7 +270,6 @@ def test_a_broken_checkpoint_is_passed_over(tmp_path: Path, damage: Callable[[Pa
     write(tmp_path, 9)
     damage(write(tmp_path, 10))  # 9 and 10: names sort as numbers
     found = checkpoint.newest_valid(tmp_path)
-    assert found is not None
     assert found.step == 9
 
 
@@ -289,7 +285,6 @@ def test_the_same_step_is_replaced(tmp_path: Path) -> None:
     write(tmp_path, 5)
     checkpoint.save(tmp_path, 5, {"model": {"w": torch.zeros(1)}}, {"note": "again"}, keep=1)
     found = checkpoint.newest_valid(tmp_path)
-    assert found is not None
     assert found.state["note"] == "again"
 
 
@@ -303,7 +298,6 @@ def test_random_states_come_back(tmp_path: Path) -> None:
 
     expected = draws()
     found = checkpoint.newest_valid(tmp_path)
-    assert found is not None
     rng.restore(found.state["rng"])
     assert draws() == expected
 

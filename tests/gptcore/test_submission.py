@@ -21,8 +21,8 @@ from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec
 from gptcore.storyworld.write import generate
 from tests.expected import expected as table_of
-from tests.gptcore.reading import collate, sequences_of
 from tests.gptcore.tiny_glue import save_model, texts_of, tokenizer, write_test_file, write_test_files
+from tests.gptcore.tiny_tasks import collate, sequences_of
 from tests.realdata import real_data
 
 ROWS = 7

@@ -104,7 +104,6 @@ def test_gpt2_adapted_keeps_its_last_norm() -> None:
 @torch.no_grad()
 def test_smeared_keys_head_by_head_and_place_by_place() -> None:
     attention = Attention(dataclasses.replace(TINY, n_head=3, smeared_keys=True)).eval()
-    assert attention.smear is not None
     attention.smear.copy_(torch.tensor([-2.0, 0.0, 3.0]))
     x = torch.randn(1, 5, 24, generator=torch.Generator().manual_seed(0))
     q, k, v = (part.view(5, 3, 8) for part in attention.qkv(x)[0].split(24, dim=-1))

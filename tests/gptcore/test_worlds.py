@@ -1,4 +1,4 @@
-"""Several processes as one trainer: the curves of one, whole weights or sharded, and resumes that change no bit."""
+"""Several processes as one trainer, whole weights or sharded; forked jobs: the bits, exit codes and ends of one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,28 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
 import psutil
 import pytest
+from safetensors.torch import load_file
 
 from gptcore.base.files import read_json
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.machine import process
+from gptcore.machine import fork_server, process
+from gptcore.machine.fork_server import WarmProcess, fork_job
+from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, read_outcome
 from gptcore.training import checkpoint, pretrain
 from tasks.jobs.command import job_command
+from tests.gptcore import tiny_tasks
 from tests.gptcore.jobs import (
     MODEL,
     N_CTX,
@@ -147,3 +155,205 @@ def test_one_process_needs_no_torchrun_and_several_hosts_a_place_to_meet(tmp_pat
     assert "gptcore.machine.torchrun" in job_command("m", tmp_path / "j", 2)
     with pytest.raises(ValueError, match="nnodes = 2 without a rendezvous"):
         job_command("m", tmp_path / "j", nnodes="2")
+
+
+FINETUNE, PRETRAIN = "gptcore.training.finetune", "gptcore.training.pretrain"
+ENVIRONMENT = dict(os.environ)
+"""The same for each test: pytest's own has the test's name."""
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_tasks.encoded(tmp_path_factory.mktemp("warm"), "mnli")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended() -> Iterator[None]:
+    """The process that forks is of this module alone: one that other tests started may have another environment."""
+    _end_warm()
+    yield
+    _end_warm()
+
+
+def _end_warm() -> None:
+    if fork_server._warm is not None:
+        fork_server._warm.process.kill()
+        fork_server._warm.process.wait()
+        fork_server._warm = None
+    fork_server._latest = {}
+
+
+def write_job(dataset: Path, workspace: Path, **settings: Any) -> Path:
+    workspace.mkdir()
+    given = {
+        "task": "mnli",
+        "finetune": {"batch_size": 2, "epochs": 2, "lr": 1e-3, "pretrained": False, **settings},
+        "model": None,
+        "model_config": dataclasses.asdict(tiny_tasks.MODEL),
+        "dataset": str(dataset),
+        "workspace": str(workspace),
+        "threads": 2,
+    }
+    (workspace / "JOB.json").write_text(json.dumps(given), encoding="utf-8")
+    return workspace / "JOB.json"
+
+
+def forked(job: Path, module: str = FINETUNE) -> WarmProcess:
+    """The job as a fork, as soon as there is who forks it."""
+    with open(job.with_name("log.txt"), "ab") as log:
+        return wait_for(lambda: fork_job(module, job, job.with_name("outcome.json"), log, ENVIRONMENT))
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def has_checkpoints(job: Path) -> bool:
+    return any(job.parent.glob("checkpoints/step-*"))
+
+
+def test_a_fork_computes_the_bits_of_a_process_of_its_own(dataset: Path, tmp_path: Path) -> None:
+    jobs = [write_job(dataset, tmp_path / name) for name in ("alone", "first", "second")]
+    subprocess.run([sys.executable, "-m", FINETUNE, str(jobs[0])], check=True, capture_output=True)
+    first, second = (forked(job) for job in jobs[1:])  # side by side
+    assert (os.getpgid(first.pid), os.getpgid(second.pid)) == (first.pid, second.pid)
+    assert first.wait(120) == second.wait(120) == 0
+    expected = load_file(jobs[0].parent / "model" / "model.safetensors")
+    for job in jobs[1:]:
+        found = load_file(job.parent / "model" / "model.safetensors")
+        assert found.keys() == expected.keys()
+        assert all(found[name].equal(expected[name]) for name in expected)
+        results = [read_json(each.parent / "result.json") for each in (jobs[0], job)]
+        assert results[0]["dev/score"] == results[1]["dev/score"]
+        assert "train/loss" in job.with_name("log.txt").read_text(encoding="utf-8")
+
+
+def test_a_forked_pre_training_has_the_bits_of_a_process_of_its_own(
+    tmp_path: Path,
+    job_for: Callable[..., dict[str, Any]],
+) -> None:
+    jobs = [tmp_path / name / "JOB.json" for name in ("alone", "forked")]
+    for job in jobs:
+        job.parent.mkdir()
+        job.write_text(json.dumps(job_for(job.parent)), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", PRETRAIN, str(jobs[0])], check=True, capture_output=True)
+    assert forked(jobs[1], PRETRAIN).wait(120) == 0
+    assert_same_run(jobs[1].parent, jobs[0].parent)
+
+
+def test_a_fork_ends_as_a_process_does(dataset: Path, tmp_path: Path) -> None:
+    bad = write_job(dataset, tmp_path / "bad")
+    bad.write_text("{}", encoding="utf-8")
+    refused = forked(bad)
+    assert refused.wait(120) == EXIT_BAD_INPUT
+    left = read_outcome(bad.with_name("outcome.json"))
+    assert left.code == EXIT_BAD_INPUT
+    assert left.reason in bad.with_name("log.txt").read_text(encoding="utf-8")
+
+    told, killed = (write_job(dataset, tmp_path / name, epochs=200) for name in ("told", "killed"))
+    running, lost = forked(told), forked(killed)
+    wait_for(lambda: has_checkpoints(told) and has_checkpoints(killed))
+    assert running.poll() is None
+    assert psutil.Process(running.pid).cmdline()[0] == FINETUNE  # as whoever looks for a job expects
+    assert not any("gptcore.training" in word for word in psutil.Process(fork_server._warm.process.pid).cmdline())
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(0.0)
+    os.killpg(running.pid, signal.SIGTERM)
+    os.killpg(lost.pid, signal.SIGKILL)
+    assert running.wait(120) == EXIT_INTERRUPTED
+    assert lost.wait(120) == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_who_forks_takes_its_jobs_along_and_is_replaced(dataset: Path, tmp_path: Path) -> None:
+    job = write_job(dataset, tmp_path / "orphan", epochs=200)
+    running = forked(job)
+    wait_for(lambda: has_checkpoints(job))
+    fork_server._warm.process.kill()
+    fork_server._warm.process.wait()
+    assert running.wait(120) != 0
+    assert not psutil.pid_exists(running.pid) or psutil.Process(running.pid).status() == psutil.STATUS_ZOMBIE
+    left = read_outcome(job.with_name("outcome.json"))
+    assert left.code == EXIT_INTERRUPTED  # it wrote a checkpoint
+    assert forked(write_job(dataset, tmp_path / "next")).wait(120) == 0
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_killed_caller(dataset: Path, tmp_path: Path) -> None:
+    job = write_job(dataset, tmp_path / "job", epochs=200)
+    program = (
+        "import os, sys, time; from pathlib import Path; from gptcore.machine import fork_server\n"
+        "job = Path(sys.argv[1])\n"
+        "log, environment, fork = open(os.devnull, 'wb'), dict(os.environ), None\n"
+        f"while not fork: fork = fork_server.fork_job({FINETUNE!r}, job, job.with_name('outcome.json'), log, "
+        "environment)\n"
+        "print(fork.pid, fork_server._warm.process.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(job)], stdout=subprocess.PIPE, text=True) as caller:
+        pids = [int(word) for word in caller.stdout.readline().split()]
+        wait_for(lambda: has_checkpoints(job))
+        caller.kill()
+    _, living = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
+    assert not [process for process in living if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_what_cannot_be_forked_is_not(dataset: Path, tmp_path: Path) -> None:
+    job = write_job(dataset, tmp_path / "job")
+    with open(os.devnull, "wb") as log:
+
+        def fork(module: str, **more: str) -> WarmProcess | None:
+            return fork_job(module, job, job.with_name("outcome.json"), log, {**ENVIRONMENT, **more})
+
+        assert fork("gptcore.machine.torchrun") is None
+        done = wait_for(lambda: fork(FINETUNE))
+        assert fork(FINETUNE, OMP_NUM_THREADS="7") is None  # read once, by whoever imports torch
+        assert done.wait(120) == 0
+
+
+def test_another_environment_has_its_own_process_and_ends_no_job_of_the_one_before(
+    dataset: Path, tmp_path: Path
+) -> None:
+    """As where a library sets a variable on the way: later jobs would each import all again."""
+    before = forked(write_job(dataset, tmp_path / "before", epochs=200))
+    replaced = fork_server._warm.process.pid
+    job = write_job(dataset, tmp_path / "after")
+    with open(os.devnull, "wb") as log:
+        changed = {**ENVIRONMENT, "A_LIBRARY_WAS": "here"}
+        after = wait_for(lambda: fork_job(FINETUNE, job, job.with_name("outcome.json"), log, changed))
+    assert after.wait(120) == 0
+    assert before.poll() is None, "it goes on"
+    assert psutil.pid_exists(replaced)
+    os.kill(before.pid, signal.SIGTERM)
+    assert before.wait(120) == EXIT_INTERRUPTED
+    del before
+    wait_for(lambda: not psutil.pid_exists(replaced) or psutil.Process(replaced).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_the_first_job_is_a_process_of_its_own_and_starts_nothing(dataset: Path, tmp_path: Path) -> None:
+    _end_warm()
+    job = write_job(dataset, tmp_path / "only")
+    with open(os.devnull, "wb") as log:
+        assert fork_job(FINETUNE, job, job.with_name("outcome.json"), log, ENVIRONMENT) is None
+    assert fork_server._warm is None
+
+
+@pytest.mark.parametrize("descriptors", [1, 2], ids=["too many files open", "nobody waits"])
+def test_a_fork_that_fails_leaves_the_others_alone(dataset: Path, tmp_path: Path, descriptors: int) -> None:
+    job, other = (write_job(dataset, tmp_path / name, epochs=200) for name in ("job", "other"))
+    running = forked(job)
+    assert fork_server._warm is not None
+    request = json.dumps({"module": FINETUNE, "job": str(other), "outcome": str(other.with_name("outcome.json"))})
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with open(os.devnull, "wb") as log, theirs:
+        ours.close()
+        socket.send_fds(fork_server._warm._control, [request.encode()], [log.fileno(), theirs.fileno()][:descriptors])
+    wait_for(lambda: has_checkpoints(job))
+    assert running.poll() is None
+    os.killpg(running.pid, signal.SIGKILL)
+    assert running.wait(120) == -signal.SIGKILL
+    assert fork_server._warm.process.poll() is None
+    assert not has_checkpoints(other)

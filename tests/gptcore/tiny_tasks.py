@@ -1,4 +1,4 @@
-"""Small hand-made datasets of every input form, encoded with a toy vocabulary, and a tiny model to fine-tune on them.
+"""Small hand-made datasets of every input form, encoded with toy vocabularies, and tiny models to fine-tune on them.
 
 Each is learnable: the label hangs on single words, so that a working trainer beats chance within a few epochs.
 """
@@ -6,18 +6,26 @@ Each is learnable: the label hangs on single words, so that a working trainer be
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gptcore.config import ModelConfig
+from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.machine.process import StopRequest
+from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
+from gptcore.nlu.forms.form import Ids
+from gptcore.nlu.inputs import DecoderReader, RowReader, TaskBatch
 from gptcore.nlu.registry import task_spec
+from gptcore.nlu.rows import TaskRows, split_rows
+from gptcore.nlu.spec import TaskSpec
+from gptcore.text.tokenizer import Specials
 from gptcore.training import finetune
 
 _TEXT = "red blue green cat dog bird house tree river sun moon king queen sings runs sleeps good bad"
@@ -175,3 +183,65 @@ def _write_storycloze(data: Path, rng: random.Random, n_train: int, n_dev: int) 
                 endings = [f"{_text(rng)} {word}" for word in (("bad", "good") if at % 2 else ("good", "bad"))]
                 story = [_text(rng, 5, 9) for _ in range(4)]
                 writer.writerow([str(at), *story, *endings, "2" if at % 2 else "1"])
+
+
+CLS, SEP, PAD = 31, 32, 30
+PIECES = Specials(pad=PAD, unk=0, cls=CLS, sep=SEP, mask=33)
+N_VOCAB = 34
+
+
+class PieceTokenizer(ToyTokenizer):
+    """One id a known word, 0 for any other, and the special pieces behind them."""
+
+    n_vocab = N_VOCAB
+    specials = PIECES
+
+
+def config(family: str, **changes: int) -> EncoderConfig:
+    """A tiny network of a family, heads of pre-training included."""
+    found = preset_named("demo", {"family": family}).model
+    assert isinstance(found, EncoderConfig)
+    sizes = {"n_vocab": N_VOCAB, "n_ctx": 24, "n_layer": 2, "n_head": 2, "n_embd": 16, "n_inner": 32, **changes}
+    narrow = {"n_embd_words": 8} if family == "albert" else {}
+    return dataclasses.replace(found, **sizes, **narrow, init_std=0.05)
+
+
+def pretrained_encoder(folder: Path, family: str) -> Path:
+    """The ``model/`` folder of a pre-training job, with random weights."""
+    torch.manual_seed(0)
+    Encoder(config(family)).save(folder)
+    (folder / "meta.json").write_text(json.dumps({"tokenizer_digest": DIGEST}), encoding="utf-8")
+    return folder
+
+
+def task_rows(
+    spec: TaskSpec,
+    folder: Path,
+    split: str,
+    *,
+    max_rows: int | None = None,
+    seed: int = 0,
+    kind: type[RowReader] = DecoderReader,
+    **reading: Any,
+) -> TaskRows:
+    """The chosen rows of an encoded split; ``reading``: fields of :class:`RowReader`."""
+    rows = split_rows(kind(spec, **reading), folder, split, max_rows, seed)
+    assert isinstance(rows, TaskRows)
+    return rows
+
+
+def sequences_of(
+    spec: TaskSpec,
+    fields: Sequence[Ids],
+    choices: Sequence[Ids],
+    n_ctx: int,
+    n_vocab: int,
+    part_tokens: int | None = None,
+) -> tuple[list[Ids], bool]:
+    """A row's sequences for a decoder, and whether anything had to be cut."""
+    return DecoderReader(spec, n_ctx, n_vocab, part_tokens).sequences(fields, choices)
+
+
+def collate(spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
+    """A decoder's rows of equally many sequences as one padded batch."""
+    return DecoderReader(spec, n_ctx=512, n_vocab=1000).collate(sequences, labels)
