@@ -102,7 +102,11 @@ class NetworkLikelihood:
 
         :returns: float64 [N], and bool [N]: whether each of its ids is the likeliest one there.
         """
-        sums, others = self._scores(*self._cut(pairs), None, _log_probability, _is_not_likeliest)
+
+        def is_other(logits: Tensor, targets: Tensor) -> Tensor:
+            return (logits.argmax(dim=-1) != targets).float()
+
+        sums, others = self._scores(*self._cut(pairs), None, _log_probability, is_other)
         return sums, others == 0
 
     def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[NDArray[np.int64]], list[int]]:
@@ -174,11 +178,6 @@ def network_likelihood(folder: str, pieces: Specials | None) -> NetworkLikelihoo
 def _log_probability(logits: Tensor, targets: Tensor) -> Tensor:
     """Log-probability of each id, in nats: [N]."""
     return -F.cross_entropy(logits, targets, reduction="none")
-
-
-def _is_not_likeliest(logits: Tensor, targets: Tensor) -> Tensor:
-    """1 where an id is not the likeliest one, else 0."""
-    return (logits.argmax(dim=-1) != targets).float()
 
 
 _MASKED_TOKENS = 8192  # of one forward pass

@@ -132,14 +132,10 @@ def _cbt(w: Writer, n: int) -> None:
     for kind in ("CN", "NE"):
         blocks = []
         for item in _draw(w, n, f"cbt/{kind}", partial(web.blank, kind == "NE"), lambda item: " ".join(item.sentences)):
-            lines = [f"{number} {_in_tokens(text)}" for number, text in enumerate(item.sentences, start=1)]
+            tokens = (re.sub(r"([.,])", r" \1", text) for text in item.sentences)  # a blank before each mark
+            lines = [f"{number} {text}" for number, text in enumerate(tokens, start=1)]
             blocks.append("\n".join(lines) + f"\t{item.answer}\t\t{'|'.join(item.candidates)}\n\n")
         w.write(f"CBT/cbtest_{kind}_valid_2000ex.txt", "".join(blocks))
-
-
-def _in_tokens(sentence: str) -> str:
-    """A sentence with a blank before each of its marks."""
-    return re.sub(r"([.,])", r" \1", sentence)
 
 
 # --- tasks ---

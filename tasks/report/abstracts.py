@@ -247,7 +247,7 @@ def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
         "abstracts-measures",
         "Generated abstracts beside the real ones, counted",
         ("measure", "generated", "real"),
-        [(name, *(_number(found.get(name)) for found in kinds.values())) for name in names],
+        [(name, *("" if (n := found.get(name)) is None else f"{n:.3g}" for found in kinds.values())) for name in names],
         {"written": written.digest},
         {f"{kind}/{name}": n for kind, found in {**kinds, "future": future}.items() for name, n in found.items()},
         [*_notes(store, ids), _written_by(store, written), *notes, "what is counted: gptcore/abstracts/measures.py"],
@@ -300,7 +300,3 @@ def _written_by(store: Store, written: Artifact) -> str:
     config = store.manifest(written)["config"]
     drawn = {name: value for name, value in config.items() if name != "titles"}
     return _writer(store, ancestor(store, written, "adapt"), drawn)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"

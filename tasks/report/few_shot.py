@@ -47,7 +47,8 @@ def by_shots(
             row = [cells[task, k, label] for label in models]
             for name in _scores(each, row[0]):
                 called = _called(each, name, row[0])
-                found = [_number(name, cell.scores[name]) for cell in row]
+                values = [cell.scores[name] for cell in row]
+                found = [f"{v:,.1f}" if name.startswith("perplexity") else _percent(v) for v in values]
                 if name.partition(", ")[0] in _BASELINES and k != shots[0]:
                     continue  # they see no examples
                 has_chance = row[0].chance is not None and name in ("score", *Normalisation)
@@ -167,10 +168,6 @@ def _unit(cells: Cells, task: str) -> str:
 def _chance(cells: Cells, task: str) -> dict[str, float]:
     found = next(cell.chance for (name, _, _), cell in cells.items() if name == task)
     return {} if found is None else {"a random guess": 100 * found}
-
-
-def _number(name: str, value: float) -> str:
-    return f"{value:,.1f}" if name.startswith("perplexity") else _percent(value)
 
 
 def _percent(value: float) -> str:

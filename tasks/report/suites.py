@@ -191,7 +191,7 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
     columns = (*COLUMNS, *own)
     found = {column: json.loads(tags[_CELL + column]) for column in columns if _CELL + column in tags}
     exact = {column: cell.pop("percent", metrics.get(column)) for column, cell in found.items()}
-    cells = {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
+    cells = _cells(found)
     return dataclasses.replace(
         row,
         percent={c: v for c in columns if (v := exact.get(c, metrics.get(c))) is not None},
@@ -287,11 +287,11 @@ def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if state is None or kept["of"] != state:
             return None
-        return [_row(row) for row in kept["rows"]], str(kept["page"])
+        rows = [Row(**{**row, "cells": _cells(row["cells"])}) for row in kept["rows"]]
+        return rows, str(kept["page"])
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _row(row: dict[str, Any]) -> Row:
-    cells = {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in row["cells"].items()}
-    return Row(**{**row, "cells": cells})
+def _cells(found: Mapping[str, Any]) -> dict[str, Cell]:
+    return {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}

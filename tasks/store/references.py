@@ -231,7 +231,8 @@ def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Reco
     """Of a task's models, newest first, the best on the dev rows of the newest complete one."""
     rows = _dev_rows(lineage, newest)
     comparable = [record for record in models if _dev_rows(lineage, record) == rows]
-    return next(filter(store.whole, sorted(comparable, key=_dev_score, reverse=True)), newest)
+    comparable.sort(key=lambda record: FinetuneCounts.parse(record.manifest["counts"]).dev_score, reverse=True)
+    return next(filter(store.whole, comparable), newest)
 
 
 def _dev_rows(lineage: Lineage, record: Record) -> tuple[int, str]:
@@ -247,7 +248,3 @@ def _dataset(lineage: Lineage, record: Record) -> Manifest:
 
 def _task(manifest: Manifest) -> str:
     return str(manifest["config"]["task"])
-
-
-def _dev_score(record: Record) -> float:
-    return FinetuneCounts.parse(record.manifest["counts"]).dev_score
