@@ -19,15 +19,7 @@ from tasks.report.suites import EXPERIMENT, record_row
 from tasks.tracking.tracker import Tracker
 from tests.benchmarks.table import Rate, line
 
-_FEW = """
-[pretrain]
-steps = 30
-warmup_steps = 5
-[finetune]
-epochs = 1
-max_train_rows = 32
-max_eval_rows = 64
-"""
+_FEW = Path(__file__).with_name("few.toml")
 _TURNS = 3
 _POINTS = 50
 _ROWS = 1_000
@@ -37,9 +29,7 @@ _COLUMNS = ("mnli_m", "mnli_mm", "snli", "scitail", "qnli", "rte", "storycloze",
 def run(seconds: float, folder: Path) -> None:
     """Rows 11 and 12."""
     os.environ["GPTMILL_HOME"] = str(folder / "home")
-    (folder / "few.toml").write_text(_FEW, encoding="utf-8")
-    settings, store = str(folder / "few.toml"), str(folder / "store")
-    pipeline = ["pipeline", "--preset", "demo", "--config", settings, "--store", store]
+    pipeline = ["pipeline", "--preset", "demo", "--config", str(_FEW), "--store", str(folder / "store")]
     _gptmill(pipeline)
     found = Rate(tuple(_gptmill(pipeline) for _ in range(_TURNS)))
     line("11", "a pipeline that finds everything in the store", found, None, "s", "< 8 s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
 from tests.tasks.stores import verify
 
 TAGGED = "-DOCSTART- -X- O O\n\nAnna NNP I-NP I-PER\nsaw VBD I-VP O\nNew NNP I-NP I-LOC\nYork NNP I-NP I-LOC\n\n" * 2
+SETTINGS = Path(__file__).with_name("settings.toml")
 SHAPE = ModelConfig(n_vocab=40, n_ctx=8, n_layer=1, n_head=2, n_embd=8, n_inner=32)
 
 
@@ -115,27 +117,6 @@ def _corpus(folder: Path) -> None:
 
 def _settings_file(folder: Path) -> None:
     preset_named("demo", config_file(str(folder / "settings.toml")))
-
-
-SETTINGS = """\
-scratch = false
-seeds = 2
-[corpus]
-validation_fraction = 0.3
-[tokenizer]
-n_merges = 150
-[model]
-n_ctx = 32
-n_head = 2
-n_embd = 16
-[pretrain]
-steps = 6
-lr = 1e-3
-[finetune]
-epochs = 1
-[tasks.rte]
-max_train_rows = 32
-"""
 
 
 def _stored(folder: Path) -> None:
@@ -287,7 +268,7 @@ READERS: dict[str, Reader] = {
     "rows of a user": Reader(_rows, lambda folder: exhaust(read_own_rows(task_spec("rte"), _lines(folder)))),
     "books as text": Reader(_book("a.txt", b"A story of a cat.\n\nIt sat on the mat, and slept.\n" * 3), _corpus),
     "books as JSON lines": Reader(_book("a.jsonl", b'{"text": "A story of a cat that sat."}\n' * 3), _corpus),
-    "settings": Reader(lambda folder: (folder / "settings.toml").write_text(SETTINGS), _settings_file),
+    "settings": Reader(lambda folder: shutil.copy(SETTINGS, folder), _settings_file),
     "manifests": Reader(_stored, _read_store, "**/manifest.json"),
     "tokenizer": Reader(
         lambda folder: tokenizer().save(folder), lambda folder: Tokenizer.load(str(folder)).encode("a cat")

@@ -25,7 +25,7 @@ from tests.realdata import real_data
 from tests.trials import linking
 from tests.trials.chaos import proxy as proxies
 from tests.trials.chaos.faults import SOURCE, Switch
-from tests.trials.chaos.plan import Moment, moments
+from tests.trials.chaos.fixture import Moment, moments
 from tests.trials.chaos.proxy import SHARES, FaultPlan, Proxy
 from tests.trials.pages.real_tasks import REAL_TASKS, write_real_tasks
 from tests.trials.scenarios import Trial, compile_shim

@@ -51,8 +51,7 @@ def rendered(pool: str, **values: Any) -> dict[str, Any]:
     from prefect_kubernetes.worker import KubernetesWorker, KubernetesWorkerJobConfiguration
 
     nobody = PrefectClient("http://prefect.invalid/api")  # it would look up blocks, of which there are none
-    (worker,) = [document for document in PODS if document["metadata"]["name"] == f"worker-{pool}"]
-    told = {entry["name"]: entry.get("value", "") for entry in containers(worker)[0]["env"]}
+    told = {entry["name"]: entry.get("value", "") for entry in containers(pod(f"worker-{pool}"))[0]["env"]}
     prefix = "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_API_AUTH_STRING_SECRET_"
 
     async def render() -> KubernetesWorkerJobConfiguration:
@@ -69,6 +68,11 @@ def rendered(pool: str, **values: Any) -> dict[str, Any]:
 def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
     pod = document["spec"]["template"]["spec"]
     return [*pod.get("initContainers", []), *pod["containers"]]
+
+
+def pod(name: str) -> dict[str, Any]:
+    (found,) = [document for document in PODS if document["metadata"]["name"] == name]
+    return found
 
 
 def started(document: dict[str, Any]) -> list[list[str]]:
@@ -93,8 +97,7 @@ def test_manifests_are_what_kubernetes_takes(path: Path) -> None:
 
 
 def test_the_validator_refuses_what_is_wrong() -> None:
-    (wrong,) = [document for document in PODS if document["metadata"]["name"] == "gptmill-pretrain"]
-    wrong = json.loads(json.dumps(wrong))
+    wrong = json.loads(json.dumps(pod("gptmill-pretrain")))
     wrong["spec"]["completionMode"], wrong["spec"]["paralellism"] = "Indexed", 2
     with pytest.raises(kubernetes_validate.ValidationError, match="paralellism"):
         kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
@@ -253,15 +256,14 @@ def test_workers_and_pools_are_those_of_the_deployments() -> None:
         assert sum(f"worker start --pool {pool} --type kubernetes" in line for line in lines) == 1
         assert sum(f"worker start --pool {pool} --type process" in line for line in lines) == 1
         where = f"/opt/gptmill/{TEMPLATES[pool]}"
-        assert (
-            sum(f"work-pool create {pool} --type kubernetes --base-job-template {where}" in line for line in lines) == 1
-        )
+        create = f"work-pool create {pool} --type kubernetes --base-job-template {where}"
+        assert sum(create in line for line in lines) == 1
 
 
 def test_hosts_run_the_line_that_jobs_are_started_with() -> None:
     from tasks.jobs.command import job_command
 
-    (job,) = [document for document in PODS if document["metadata"]["name"] == "gptmill-pretrain"]
+    job = pod("gptmill-pretrain")
     (line,) = started(job)
     path = Path(line[-1])
     where = "gptmill-pretrain-0.gptmill-pretrain:29400"
@@ -275,16 +277,14 @@ def test_hosts_run_the_line_that_jobs_are_started_with() -> None:
 
 def _ways_in() -> Iterator[tuple[str, list[str], dict[str, str], list[dict[str, Any]]]]:
     """Server, command line, variables, probes: of each Prefect and MLflow server of compose and Kubernetes."""
-    for document in PODS:
-        if (name := document["metadata"]["name"]) in SERVERS:
-            (container,) = containers(document)
-            given = {}
-            for entry in container["env"]:
-                source = entry.get("valueFrom", {}).get("configMapKeyRef")
-                given[entry["name"]] = (
-                    _settings()[source["name"]]["data"][source["key"]] if source else entry.get("value", "")
-                )
-            yield name, started(document)[0], given, [container[f"{kind}Probe"] for kind in PROBES]
+    for name in sorted(SERVERS):
+        (container,) = containers(pod(name))
+        given = {}
+        for entry in container["env"]:
+            source = entry.get("valueFrom", {}).get("configMapKeyRef")
+            told = _settings()[source["name"]]["data"][source["key"]] if source else entry.get("value", "")
+            given[entry["name"]] = told
+        yield name, started(pod(name))[0], given, [container[f"{kind}Probe"] for kind in PROBES]
     for name in SERVERS:
         yield name, COMMANDS[f"compose-{name}"], OURS[name]["environment"], []
 
@@ -328,18 +328,14 @@ def test_nobody_but_its_server_reaches_a_database_and_the_parts_of_s3_stay_in_it
     assert {"-s3.port.iceberg=0", "-s3.port.lance=0"} <= set(s3)
     for name, password in (("prefect", "PREFECT_DATABASE_PASSWORD"), ("mlflow", "MLFLOW_DATABASE_PASSWORD")):
         assert password in OURS[name]["environment"]["PGPASSWORD"]
-        (document,) = [document for document in PODS if document["metadata"]["name"] == name]
-        (entry,) = [entry for entry in containers(document)[0]["env"] if entry["name"] == "PGPASSWORD"]
+        (entry,) = [entry for entry in containers(pod(name))[0]["env"] if entry["name"] == "PGPASSWORD"]
         assert entry["valueFrom"]["secretKeyRef"]["key"] == password
     texts = [path.read_text() for path in (*MANIFESTS, *COMPOSE)]
     addresses = [address for text in texts for address in re.findall(r"postgresql\+\w+://(\w+)@[^/]+/(\w+)", text)]
     assert sorted(set(addresses)) == [("mlflow", "mlflow"), ("mlflow", "mlflow_auth"), ("prefect", "prefect")]
     (policy,) = [each for each in documents(INFRA / "kubernetes/settings.yaml") if each["kind"] == "NetworkPolicy"]
-    assert policy["spec"] == {
-        "podSelector": {},
-        "policyTypes": ["Ingress"],
-        "ingress": [{"from": [{"podSelector": {}}]}],
-    }
+    among_pods = [{"from": [{"podSelector": {}}]}]
+    assert policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": among_pods}
 
 
 def words(line: list[str]) -> list[str]:
@@ -416,14 +412,12 @@ def test_secrets_are_references_and_each_is_in_the_example() -> None:
 
 def test_pods_ask_for_no_rights_and_say_what_they_need() -> None:
     """What the namespace's level "restricted" wants, which only a cluster's admission would tell."""
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     for document in [*PODS, *[rendered(pool) for pool in TEMPLATES]]:
         pod = document["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"]
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in containers(document):
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-            }
+            assert container["securityContext"] == rights
             assert container["resources"]["requests"]["memory"]
             assert container["resources"]["limits"]["memory"]

@@ -16,6 +16,11 @@ SLEEPER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); t
 
 def main(job: dict[str, Any], workspace: Path) -> int:
     stop: list[int] = []
+    if job.get("faithful"):  # it ends with its parent, as real ones do
+        from gptcore.machine.process import die_with_parent
+
+        signal.signal(signal.SIGTERM, lambda number, frame: None)  # noted properly by what follows
+        die_with_parent()
     if job.get("ignore_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:

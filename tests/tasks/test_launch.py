@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from tasks.jobs import launch, placement
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
+from tests.expected import expected
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = "tests.tasks.fake_job"
@@ -112,19 +113,11 @@ def test_metrics_come_while_the_job_runs_and_in_batches(tmp_path: Path) -> None:
     assert len(batches) <= (time.monotonic() - started) / 0.2 + 1
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "words"),
-    [
-        ({"code": 2, "say": "error: train.tsv:3: bad label"}, InputError, "^train.tsv:3: bad label$"),
-        ({"code": 2}, InputError, "gave no reason"),
-        ({"code": 3, "say": "error: loss = nan at step 7"}, JobDiverged, "loss = nan at step 7"),
-        ({"code": 75}, JobInterrupted, "goes on from its checkpoint"),
-        ({"code": 1, "say": "Traceback: boom"}, JobFailed, "(?s)ended with code 1.*Traceback: boom"),
-        ({"signal": signal.SIGKILL}, JobFailed, "killed by SIGKILL .perhaps"),
-        ({"signal": signal.SIGSEGV}, JobFailed, "killed by SIGSEGV"),
-        ({"result": False}, JobFailed, "left no result.json"),
-    ],
-)
+ENDINGS = [(options, getattr(launch, kind), words) for options, kind, words in expected(__file__, "ENDINGS")]
+"""What a job does, and how its end is told."""
+
+
+@pytest.mark.parametrize(("options", "kind", "words"), ENDINGS)
 def test_endings(tmp_path: Path, options: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         run(tmp_path, **options)
@@ -268,7 +261,7 @@ FOLLOWER = """
 import sys, threading, time
 from pathlib import Path
 from tasks.jobs.launch import run_job
-job = {"seconds": 60}
+job = {"seconds": 60, "faithful": sys.argv[3] == "main"}
 nproc = int(sys.argv[4])
 follow = lambda: run_job(sys.argv[2], job, Path(sys.argv[1]), nproc=nproc, on_metrics=lambda records: None)
 if sys.argv[3] == "thread":
@@ -294,7 +287,7 @@ def test_jobs_end_when_the_main_thread_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_job_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    process = follower(tmp_path, "tests.tasks.faithful_job", "main")
+    process = follower(tmp_path, FAKE, "main")
     wait_for(tmp_path / "job.pid")
     process.kill()
     process.wait()

@@ -17,13 +17,13 @@ import pytest
 
 from gptcore.base.errors import InputError
 from tasks.jobs import launch, placement, slurm
-from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, Records
+from tasks.jobs.launch import JobFailed, JobInterrupted, Records
 from tasks.stages.training import JobObserver
 from tasks.tracking.logs import PROGRESS, Underway
 from tasks.tracking.tracker import Run
 from tests.expected import expected
 from tests.tasks import fake_slurm
-from tests.tasks.test_launch import FAKE, ROOT, gone, run, wait_for
+from tests.tasks.test_launch import ENDINGS, FAKE, ROOT, gone, run, wait_for
 
 
 @pytest.fixture
@@ -83,15 +83,7 @@ def test_a_job_that_ends_well_and_takes_no_secret_along(
     assert "planted" not in everything
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "words"),
-    [
-        ({"code": 2, "say": "error: train.tsv:3: bad label"}, InputError, "^train.tsv:3: bad label$"),
-        ({"code": 3, "say": "error: loss = nan at step 7"}, JobDiverged, "loss = nan at step 7"),
-        ({"code": 75}, JobInterrupted, "goes on from its checkpoint"),
-        ({"signal": signal.SIGSEGV}, JobFailed, "killed by SIGSEGV"),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind", "words"), [ENDINGS[number] for number in (0, 2, 3, 6)])
 def test_endings(cluster: Path, work: Path, options: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         run(work, **options)

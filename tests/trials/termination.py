@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.expected import expected
 from tests.trials.scenarios import Trial, heading, make_world, options, row, small
 
 _LEFT_SECONDS = 10.0
@@ -32,15 +33,7 @@ WAYS: dict[str, tuple[signal.Signals, bool]] = {
 """Name -> the signal, and whether the whole process group gets it."""
 
 
-_NOT_YET = {
-    "import": (),
-    "start-up": (),
-    "corpus": ("corpus", "shards", "tokenizer", "dataset", "ngrams", "pretrain", "finetune"),
-    "pre-training": ("pretrain", "finetune"),
-    "fine-tuning": ("finetune",),
-    "report": ("finetune",),
-    "exit": ("finetune",),
-}
+_NOT_YET: dict[str, list[str]] = expected(__file__, "_NOT_YET")
 """Stage -> the parts of a finished store that a trial of it begins without."""
 STAGES: dict[str, Callable[[Trial], bool]] = {
     "import": lambda trial: bool(trial.processes()),

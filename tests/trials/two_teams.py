@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.expected import expected
 from tests.trials.scenarios import heading, options, row, started, wait
 from tests.trials.schedules.stack import Receiver, Stack, receiver
 
@@ -37,21 +38,9 @@ sys.exit(main(["deploy", *sys.argv[1:]]))
 _TEAM = "finance"
 _LIVE = {"lost": "Running", "alive": "Running", "suspended": "Suspended", "paused": "Paused"}
 """What a process of a run does -> the state in which it leaves the run; a lost one is killed there."""
-_SET: dict[str, list[str]] = {
-    "Scheduled": [],
-    "Late": [],
-    "Pending": ["PENDING"],
-    "Cancelling": ["RUNNING", "CANCELLING"],
-    "Crashed": ["RUNNING", "CRASHED"],
-    "Failed": ["RUNNING", "FAILED"],
-}
+_SET: dict[str, list[str]] = expected(__file__, "_SET")
 """What a run is put into -> the types of state on its way there."""
-_OURS = {
-    "lost": ["Running", "Crashed", "AwaitingRetry"],
-    "Cancelling": ["Cancelling", "Cancelled"],
-    "Pending": ["Pending", "AwaitingRetry"],
-    "Crashed": ["Running", "Crashed", "AwaitingRetry"],
-}
+_OURS: dict[str, list[str]] = expected(__file__, "_OURS")
 """Our runs that something has to happen to, and which states they go through."""
 
 

@@ -8,20 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count as numbers
 
-from tests.trials.chaos import faults, objects, servers
-from tests.trials.chaos.fixture import Fixture
-from tests.trials.chaos.plan import moments
+from tests.expected import expected
+from tests.trials.chaos import faults, proxy, servers
+from tests.trials.chaos.fixture import Fixture, moments
 
-_OF_FIFTY = {
-    "caller": 15,
-    "job": 12,
-    "own server": 3,
-    "worker-cpu": 3,
-    "worker-gpu": 3,
-    "prefect": 5,
-    "mlflow": 4,
-    "postgres": 5,
-}
+_OF_FIFTY: dict[str, int] = expected(__file__, "_OF_FIFTY")
 """Who is killed how often, of 50 kills."""
 _JUMPS = 6
 _NETWORKS = 4
@@ -58,11 +49,11 @@ def agenda(fixture: Fixture, stack: servers.Stack, seed: str, count: int) -> lis
         planned += _each(kind, [(str(moment), partial(run, fixture, moment=moment)) for moment in hit])
     for kind, (wounds, wounded) in faults.WOUNDED.items():
         planned += _each(kind, [(wound.what, partial(wounded, fixture, wound=wound, seed=seed)) for wound in wounds])
-    over = partial(objects.over_bad_network, fixture)
+    over = partial(proxy.over_bad_network, fixture)
     what = "requests dropped, refused, cut, late"
     flaky = [(what, partial(over, seed=f"{seed}/network/{number}")) for number in range(_NETWORKS)]
     planned += _each("flaky S3", flaky, "network", on_stack=True)
-    both = ("the same pipeline at the same time", partial(objects.from_two_hosts, fixture))
+    both = ("the same pipeline at the same time", partial(proxy.from_two_hosts, fixture))
     planned += _each("two hosts, one S3 store", [both] * _PAIRS, "hosts", on_stack=True)
     turns: defaultdict[str, Iterator[int]] = defaultdict(numbers)
     return sorted(planned, key=lambda trial: next(turns[trial.kind]))

@@ -22,9 +22,12 @@ from pathlib import Path
 from tasks.store.store import Store
 from tests.expected import expected
 from tests.trials.chaos.fixture import (
+    JOB_STAGES,
     JOBS,
+    LIFE,
     LIMIT_SECONDS,
     Fixture,
+    Moment,
     come_to,
     end_all,
     files,
@@ -34,7 +37,6 @@ from tests.trials.chaos.fixture import (
     part_of,
     unclear,
 )
-from tests.trials.chaos.plan import JOB_STAGES, LIFE, Moment
 from tests.trials.scenarios import Trial
 
 KILLED_IN = {"caller": LIFE, "job": JOB_STAGES, "own server": LIFE[1:-1]}

@@ -1,24 +1,75 @@
-"""The undisturbed run that every trial is compared with, and what must hold after each trial."""
+"""When what is killed, the undisturbed run that every trial is compared with, and what must hold after each trial."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gptcore.base.files import read_json, write_json_atomic
 from tasks.store.store import Store
 from tests.tasks.stores import verify
-from tests.trials.chaos.plan import JOB_STAGES, LIFE
 from tests.trials.scenarios import TASKS, Trial, make_world, small
+
+LIFE = (
+    "start-up",
+    "baseline",
+    "corpus",
+    "tokenizer",
+    "dataset",
+    "shards",
+    "ngrams",
+    "pretrain",
+    "finetune",
+    "report",
+    "exit",
+)
+"""The pipeline's life, cut where the next stage begins to work: `ngrams` ends when `pretrain` has its workspace."""
+JOB_STAGES = ("corpus", "shards", "pretrain", "finetune")
+"""Where child processes work: the pool's workers, the two trainings."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One kill."""
+
+    victim: str
+    stage: str
+    """Part of the pipeline's life, of :data:`LIFE`."""
+    share: float
+    """How much of that part is over, 0 to 1: of the reference run's time from its beginning to its end, or of the
+    time in which a job works."""
+    draw: int
+    """Names one of several processes that may be meant."""
+
+    def __str__(self) -> str:
+        return f"{self.victim} at {self.share:.0%} of {self.stage}"
+
+
+def moments(seed: str, counts: Mapping[str, int], stages: Mapping[str, Sequence[str]]) -> list[Moment]:
+    """``counts[victim]`` moments for each victim, every stage hit as often as any other, give or take one.
+
+    :param stages: victim -> the parts of the life in which it can be killed.
+    """
+    plan = []
+    for victim, count in counts.items():
+        draws = random.Random(f"{seed}/{victim}")
+        left: list[str] = []
+        for _ in range(count):
+            if not left:
+                left = draws.sample(list(stages[victim]), len(stages[victim]))
+            plan.append(Moment(victim, left.pop(), draws.random(), draws.randrange(1 << 16)))
+    return plan
+
 
 SETTINGS = small(800, 40, eval_every=200, checkpoint_every=50)
 """Long enough to be killed inside each training, with checkpoints to go on from."""

@@ -23,8 +23,7 @@ import fsspec
 from flows.servers.credentials import MLFLOW, PREFECT, S3
 from flows.servers.stack import s3
 from gptcore.base.files import read_json, sha256_json
-from tests.trials.chaos.fixture import JOBS, LIMIT_SECONDS, STAGES, Fixture, files, linger, part_of
-from tests.trials.chaos.plan import Moment
+from tests.trials.chaos.fixture import JOBS, LIMIT_SECONDS, STAGES, Fixture, Moment, files, linger, part_of
 from tests.trials.scenarios import TASKS, Trial, call, credentials_of
 
 PORTS = {"prefect": 4650, "mlflow": 4651, "postgres": 4652, "s3": 4653}
