@@ -23,6 +23,7 @@ from flows.servers import mlflow_server
 from flows.servers.guard import own_names, refusal
 from flows.servers.stack.services import Layout, service
 from tests.expected import expected
+from tests.trials.scenarios import free_ports
 
 NAMES = own_names("127.0.0.1", 4200)
 EVIL = "http://evil.example"
@@ -144,16 +145,10 @@ def test_the_server_of_a_command_is_behind_it_too(prefect_server: Path, tmp_path
             process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a guarded Prefect server."""
-    port, home = free_port(), tmp_path_factory.mktemp("prefect")
+    (port,), home = free_ports(1), tmp_path_factory.mktemp("prefect")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment |= {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     command = [sys.executable, "-m", "flows.servers.prefect_server", "--port", str(port)]
@@ -181,7 +176,7 @@ def mlflow_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a guarded MLflow server of this process."""
     import uvicorn
 
-    port = free_port()
+    (port,) = free_ports(1)
     monkeypatch.setenv(mlflow_server._SERVED, ",".join(own_names("127.0.0.1", port)))
     monkeypatch.setenv(mlflow_server._APPLICATION, "mlflow.server.fastapi_app:create_fastapi_app")
     config = uvicorn.Config(mlflow_server.application(), port=port, log_level="error")  # type: ignore[arg-type]

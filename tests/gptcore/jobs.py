@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -94,6 +95,15 @@ class StopAfter(process.StopRequest):
     def requested(self) -> bool:
         self._left -= 1
         return self._left < 0
+
+
+def stopped_and_resumed(run: Callable[..., Any], job: Job, *asked: int) -> None:
+    """The job, stopped each time at so many questions, and at last done to its end."""
+    for questions in asked:
+        with pytest.raises(process.Interrupted):
+            run(job, StopAfter(questions))
+    torch.manual_seed(999)  # whatever the new process has drawn before
+    run(job, process.StopRequest())
 
 
 def start(job: Job) -> subprocess.Popen[bytes]:

@@ -26,7 +26,17 @@ from gptcore.objectives.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_
 from gptcore.objectives.objective import Text
 from gptcore.training import pretrain
 from tests.expected import expected as table_of
-from tests.gptcore.jobs import ALONE, N_CTX, N_VOCAB, Job, JobFor, StopAfter, assert_same_run, curve, run_world
+from tests.gptcore.jobs import (
+    ALONE,
+    N_CTX,
+    N_VOCAB,
+    Job,
+    JobFor,
+    assert_same_run,
+    curve,
+    run_world,
+    stopped_and_resumed,
+)
 
 SIZES = {"n_vocab": N_VOCAB, "n_ctx": N_CTX, "n_layer": 2, "n_head": 2, "n_embd": 16, "n_inner": 64, "init_std": 0.3}
 STEADY = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
@@ -159,11 +169,7 @@ def make_job(job_for: JobFor, workspace: Path, steady: bool = False, **changes: 
 def test_a_job_learns_both_and_a_resume_is_exact(tmp_path: Path, job_for: JobFor) -> None:
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     pretrain.run(make_job(job_for, straight), process.StopRequest())
-    for asked in (14, 1, 9):
-        with pytest.raises(process.Interrupted):
-            pretrain.run(make_job(job_for, stopped), StopAfter(asked))
-    torch.manual_seed(999)
-    pretrain.run(make_job(job_for, stopped), process.StopRequest())
+    stopped_and_resumed(pretrain.run, make_job(job_for, stopped), 14, 1, 9)
     assert_same_run(stopped, straight)
     result = read_json(straight / "result.json")
     assert result["validation/perplexity"] == pytest.approx(np.exp(result["validation/loss"]))

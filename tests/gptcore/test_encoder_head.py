@@ -29,6 +29,7 @@ from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.nlu import REGISTRY
 from gptcore.objectives.losses import task_loss
 from gptcore.training import finetune
+from tests.expected import expected as table_of
 from tests.gptcore.test_finetune import outcome, stops_that_change_nothing, wait_for
 from tests.gptcore.tiny_tasks import (
     PAD,
@@ -268,14 +269,7 @@ def test_after_sigterm_it_goes_on_as_if_undisturbed(world: dict[str, Path], tmp_
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lm_coef": 0.5}, r"finetune job: finetune.lm_coef = 0\.5: BERT predicts no next token; expected 0\.0"),
-        ({"original": True}, "finetune job: finetune.original = True: BERT predicts no next token; expected False"),
-        ({"n_transfer": 3}, "n_transfer = 3: the model has 2 blocks"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), table_of(__file__, "test_a_job_that_no_encoder_can_do_is_refused"))
 def test_a_job_that_no_encoder_can_do_is_refused(
     world: dict[str, Path], tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:

@@ -22,6 +22,7 @@ from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import GRAPH, facts, write_chronicle
 from gptcore.text.wordpiece import WordPieceTokenizer
+from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import FIRST, TAILS, gazetteer, sentence_shards, table
 
 # --- names in token ids
@@ -134,12 +135,7 @@ def test_links_are_read_strictly(tmp_path: Path) -> None:
     assert read_links(str(path)) == links
     path.write_text("\n a.txt\t Anna \tQ1\r\na.txt\tAnna\tQ1\n")
     assert read_links(str(path)) == {"a.txt": {"Anna": "Q1"}}
-    for text, message in (
-        ("a.txt\tAnna\n", "line 1: found 2 columns between tabs, expected document, name, entity"),
-        ("a.txt\tAnna\tQ1\na.txt\t \tQ1\n", "line 2, name: found nothing, expected a name"),
-        ("a.txt\tAnna\tQ1\na.txt\tAnna\tQ2\n", "line 2, entity: found 'Q2' for 'Anna' of a.txt, which an earlier "),
-        ("\n", "found no link, expected rows of document, name, entity"),
-    ):
+    for text, message in table_of(__file__, "test_links_are_read_strictly"):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             read_links(str(path))

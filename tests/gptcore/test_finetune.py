@@ -28,7 +28,8 @@ from gptcore.nlu.encoded import read_encoded
 from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune
 from tests.expected import expected
-from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, StopAt, encoded, finetune_job, pretrained, task_rows
+from tests.gptcore.jobs import StopAfter
+from tests.gptcore.tiny_tasks import DIGEST, MODEL, TASKS, encoded, finetune_job, pretrained, task_rows
 from tests.gptcore.tiny_tasks import finetuned as run
 
 TIMINGS = {"tokens_per_second", "wall_seconds", "peak_memory_bytes"}
@@ -310,7 +311,7 @@ def stops_that_change_nothing(job_at):
     for asked in itertools.count():
         given = job_at(f"stopped-{asked}")
         try:
-            run(given, StopAt(asked))
+            run(given, StopAfter(asked))
         except process.Interrupted:
             run(given)
             assert outcome(Path(given["workspace"])) == outcome(Path(whole["workspace"])), asked
@@ -329,7 +330,7 @@ def test_checkpoints_by_time_change_nothing(world, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "_CHECKPOINT_SECONDS", 0.0)
     given = job(world, "stsb", tmp_path / "often")
     with pytest.raises(process.Interrupted):
-        run(given, StopAt(13))
+        run(given, StopAfter(13))
     assert len(list((tmp_path / "often/checkpoints").glob("step-*"))) == 2  # the newest two are kept
     run(given)
     assert outcome(tmp_path / "often") == outcome(tmp_path / "plain")
@@ -382,7 +383,7 @@ def test_killed_then_terminated_then_finished_equals_undisturbed(world, tmp_path
 
 def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(world, tmp_path):
     with pytest.raises(process.Interrupted):
-        run(job(world, "rte", tmp_path), StopAt(3))
+        run(job(world, "rte", tmp_path), StopAfter(3))
     with pytest.raises(InputError, match=r"another run: lr = 0\.01 there, 0\.02 here"):
         run(job(world, "rte", tmp_path, lr=2e-2))
 

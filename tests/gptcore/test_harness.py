@@ -31,23 +31,12 @@ from gptcore.nlu.registry import task_spec
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer
+from tests.expected import expected as table_of
 from tests.gptcore.tiny_glue import save_model, tokenizer
 from tests.gptcore.tiny_tasks import encoded
 
 TEXT = "the cat sat on the mat . is it a cat or a dog ? yes no the dog ran"
-TASK = """\
-task: cats
-dataset_path: json
-dataset_kwargs:
-  data_files: {{test: {data}}}
-output_type: multiple_choice
-test_split: test
-doc_to_text: "{{{{question}}}}"
-doc_to_choice: ["yes", "no"]
-doc_to_target: right
-metric_list:
-  - metric: acc
-"""
+TASK = "\n".join(table_of(__file__, "TASK"))
 
 
 class Request:

@@ -33,7 +33,7 @@ from gptcore.storyworld.formats import Writer
 from gptcore.storyworld.knowledge import FOLDER, QUESTIONS, links, reached, write_graph
 from gptcore.training import vectors
 from tests.expected import expected as table_of
-from tests.gptcore.jobs import StopAfter, wait_for_checkpoint
+from tests.gptcore.jobs import stopped_and_resumed, wait_for_checkpoint
 
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TransEConfig(
@@ -310,10 +310,7 @@ def test_a_job_learns_the_grid_and_a_resume_changes_no_bit(straight: Path, tmp_p
     result = read_json(straight / "result.json")
     assert (result["valid/mrr"] + result["test/mrr"]) / 2 > 0.4, "east and south are steps, which places follow from"
     assert result["test/hits_10"] == 1
-    for asked in (370, 1, 620):
-        with pytest.raises(process.Interrupted):
-            vectors.run(job_for(tmp_path, stopped), StopAfter(asked))
-    vectors.run(job_for(tmp_path, stopped), process.StopRequest())
+    stopped_and_resumed(vectors.run, job_for(tmp_path, stopped), 370, 1, 620)
     assert same_vectors(stopped, straight)
 
 

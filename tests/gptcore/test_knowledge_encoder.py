@@ -19,6 +19,7 @@ from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.objectives.entities import entities_objective
+from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import N_VOCAB, gazetteer
 
 CONFIG = KnowledgeEncoderConfig(
@@ -206,11 +207,7 @@ def test_a_classifier_reads_the_entities_that_its_texts_mention(network: Knowled
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:
-    for changes, words in (
-        ({"n_head_entities": 4}, "n_embd_entities = 6 is not a multiple"),
-        ({"n_fused": 4}, "n_fused = 4: expected at most model.n_layer = 3"),
-        ({"sharing": "all"}, "sharing = 'all': expected 'none'"),
-    ):
+    for changes, words in table_of(__file__, "test_settings_that_do_not_fit_are_refused"):
         with pytest.raises(InputError, match=words):
             dataclasses.replace(CONFIG, **changes)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"its name_pieces have the shape \[7\], expected \[9\]"):

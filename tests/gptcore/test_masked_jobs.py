@@ -28,11 +28,11 @@ from tests.gptcore import jobs
 from tests.gptcore.jobs import (
     N_VOCAB,
     Job,
-    StopAfter,
     assert_same_run,
     curve,
     run_world,
     start,
+    stopped_and_resumed,
     timeless,
     wait_for_checkpoint,
 )
@@ -176,12 +176,7 @@ def test_the_run_learns_and_says_how(family: str, straight: Callable[[str], Path
 def test_sigterm_anywhere_then_resume_is_exact(
     family: str, tmp_path: Path, straight: Callable[[str], Path], job_for: MakeJob
 ) -> None:
-    job = job_for(tmp_path, family)
-    for asked in (14, 1, 9):  # between checkpoints, during an evaluation or so
-        with pytest.raises(process.Interrupted):
-            pretrain.run(job, StopAfter(asked))
-    torch.manual_seed(999)  # whatever the new process has drawn before
-    pretrain.run(job, process.StopRequest())
+    stopped_and_resumed(pretrain.run, job_for(tmp_path, family), 14, 1, 9)  # between checkpoints, in an evaluation
     assert_same_run(tmp_path, straight(family))
 
 

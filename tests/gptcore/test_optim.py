@@ -32,9 +32,10 @@ from gptcore.training.optim import (
     set_lr,
 )
 from gptcore.training.schedules import pretraining_schedule, warmup_cosine, warmup_linear, warmup_steps_linear
+from tests.gptcore.jobs import stopped_and_resumed
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
-from tests.gptcore.tiny_tasks import MODEL, PieceTokenizer, StopAt, config, encoded, finetune_job, pretrained_encoder
+from tests.gptcore.tiny_tasks import MODEL, PieceTokenizer, config, encoded, finetune_job, pretrained_encoder
 
 SETTINGS = PretrainConfig(lr=0.01, weight_decay=0.1)
 
@@ -283,9 +284,7 @@ def test_stopped_and_resumed_it_ends_in_the_same_bits(tmp_path: Path) -> None:
     finetune.run(job("whole"), process.StopRequest())
     expected = outcome(tmp_path / "whole")
     for asked in (1, 3, 5):
-        with pytest.raises(process.Interrupted):
-            finetune.run(job(f"stopped-{asked}"), StopAt(asked))
-        finetune.run(job(f"stopped-{asked}"), process.StopRequest())
+        stopped_and_resumed(finetune.run, job(f"stopped-{asked}"), asked)
         assert outcome(tmp_path / f"stopped-{asked}") == expected, asked
     finetune.run(job("flat", layer_decay=1.0), process.StopRequest())
     assert outcome(tmp_path / "flat")["weights"] != expected["weights"]

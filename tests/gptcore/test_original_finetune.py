@@ -38,8 +38,9 @@ from gptcore.training.optim import adam, set_lr
 from gptcore.training.schedules import warmup_linear
 from tasks.report.score import Score
 from tasks.report.suites import Suite, row_of
+from tests.gptcore.jobs import StopAfter
 from tests.gptcore.released import job, randomised, small_world, task_network
-from tests.gptcore.tiny_tasks import MODEL, StopAt, encoded, pretrained, sequences_of, task_rows
+from tests.gptcore.tiny_tasks import MODEL, encoded, pretrained, sequences_of, task_rows
 from tests.gptcore.tiny_tasks import finetuned as run
 from tests.realdata import real_data
 
@@ -391,7 +392,7 @@ def test_a_run_as_released_goes_on_with_the_same_bits(world, tmp_path, monkeypat
     whole = run(job(world, "storycloze", tmp_path / "whole", epochs=2))
     given = job(world, "storycloze", tmp_path / "stopped", epochs=2)
     with pytest.raises(process.Interrupted):
-        finetune.run(given, StopAt(asked))
+        finetune.run(given, StopAfter(asked))
     again = run(given)
     assert {name: again[name] for name in ("dev/score", "test/score", "best_step", "train/loss")} == {
         name: whole[name] for name in ("dev/score", "test/score", "best_step", "train/loss")

@@ -21,6 +21,7 @@ from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, evaluate
 from gptcore.evaluation.predictions import ANSWER_TOKENS, best_answer
+from gptcore.machine import process
 from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
 from gptcore.nlu import task_spec
@@ -35,7 +36,7 @@ from gptcore.training import finetune
 from tests.expected import expected
 from tests.gptcore.test_encoder_head import batch, classifier, named, run, theirs
 from tests.gptcore.test_finetune import outcome, wait_for
-from tests.gptcore.tiny_tasks import MODEL, StopAt, config
+from tests.gptcore.tiny_tasks import MODEL, config
 
 WORDS = expected(__file__, "WORDS")
 TEXT = " ".join([*WORDS, "."] * 3)
@@ -244,7 +245,7 @@ def test_a_job_learns_and_its_model_answers_own_rows(
     tmp_path: Path, pieces: WordPieceTokenizer, task: str, at_least: float
 ) -> None:
     given_job = job(tmp_path, pieces, task)
-    finetune.run(given_job, StopAt(10**9))
+    finetune.run(given_job, process.StopRequest())
     workspace = Path(given_job["workspace"])
     result = json.loads((workspace / "result.json").read_text())
     assert result["dev/score"] >= at_least, result
@@ -275,14 +276,14 @@ def test_a_job_learns_and_its_model_answers_own_rows(
 
 def test_span_fine_tuning_goes_on_bit_for_bit_after_a_kill(tmp_path: Path, pieces: WordPieceTokenizer) -> None:
     whole = job(tmp_path, pieces, "squad", epochs=4)
-    finetune.run(whole, StopAt(10**9))
+    finetune.run(whole, process.StopRequest())
     killed = {**whole, "workspace": str(tmp_path / "killed")}
     (tmp_path / "job.json").write_text(json.dumps(killed), encoding="utf-8")
     command = [sys.executable, "-m", "gptcore.training.finetune", str(tmp_path / "job.json")]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
         wait_for(lambda: list(tmp_path.glob("killed/checkpoints/step-*/manifest.json")), child)
         child.kill()
-    finetune.run(killed, StopAt(10**9))
+    finetune.run(killed, process.StopRequest())
     assert outcome(Path(whole["workspace"])) == outcome(Path(killed["workspace"]))
 
 
@@ -290,7 +291,7 @@ def test_a_decoder_is_told_that_it_cannot_point(tmp_path: Path, pieces: WordPiec
     given_job = job(tmp_path, pieces, "squad", lr=1e-3)
     GPT(dataclasses.replace(MODEL, n_vocab=pieces.n_vocab)).save(tmp_path / "decoder")
     with pytest.raises(InputError, match="squad: found GPT-1, which answers for a text as a whole; exp"):
-        finetune.run({**given_job, "model": str(tmp_path / "decoder")}, StopAt(10**9))
+        finetune.run({**given_job, "model": str(tmp_path / "decoder")}, process.StopRequest())
 
 
 def test_marks_are_read_as_they_were_written(tmp_path: Path, pieces: WordPieceTokenizer) -> None:

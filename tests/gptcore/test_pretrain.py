@@ -37,6 +37,7 @@ from tests.gptcore.jobs import (
     StopAfter,
     assert_same_run,
     start,
+    stopped_and_resumed,
     timeless,
     wait_for_checkpoint,
 )
@@ -101,21 +102,14 @@ def test_the_reported_perplexity_is_that_of_the_saved_model(straight: Path, shar
 def test_sigterm_anywhere_then_resume_is_exact(
     asked: list[int], tmp_path: Path, straight: Path, job_for: JobFor
 ) -> None:
-    job = job_for(tmp_path)
-    for n in asked:
-        with pytest.raises(process.Interrupted):
-            pretrain.run(job, StopAfter(n))
-    torch.manual_seed(999)  # whatever the new process has drawn before
-    pretrain.run(job, process.StopRequest())
+    stopped_and_resumed(pretrain.run, job_for(tmp_path), *asked)
     assert_same_run(tmp_path, straight)
 
 
 def test_with_muon_too(tmp_path: Path, job_for: JobFor) -> None:
     straight, stopped = (job_for(tmp_path / name, optimizer="muon") for name in ("straight", "stopped"))
     pretrain.run(straight, process.StopRequest())
-    with pytest.raises(process.Interrupted):
-        pretrain.run(stopped, StopAfter(25))
-    pretrain.run(stopped, process.StopRequest())
+    stopped_and_resumed(pretrain.run, stopped, 25)
     assert_same_run(tmp_path / "stopped", tmp_path / "straight")
     found = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
     kinds = {name.rsplit("/", 1)[1] for name in found.tensors("optimizer")}

@@ -18,22 +18,7 @@ from tests.expected import expected
 from tests.realdata import real_data
 
 SGML = '<{0}set setid="newstest2014" srclang="any">\n<doc docid="a" origlang="en">\n{1}</doc>\n</{0}set>\n'
-XML = """<?xml version="1.0" encoding="UTF-8"?>
-<collection>
-<schema>
-  <text><txt1>The city councilmen refused the demonstrators a permit because</txt1>
-  <pron>they</pron><txt2>feared violence.</txt2></text>
-  <quote><quote1>because</quote1><pron>they</pron><quote2>feared violence.</quote2></quote>
-  <answers><answer>The city councilmen</answer><answer> The demonstrators </answer></answers>
-  <correctAnswer> A. </correctAnswer><source>(Winograd 1972)</source>
-</schema>
-<schema>
-  <text><txt1>Paul tried to call George.</txt1><pron>He</pron><txt2>wasn't available.</txt2></text>
-  <answers><answer>Paul</answer><answer>George</answer></answers>
-  <correctAnswer>B</correctAnswer>
-</schema>
-</collection>
-"""
+XML = "\n".join(expected(__file__, "XML"))
 
 
 def put(folder: Path, name: str, text: str) -> str:

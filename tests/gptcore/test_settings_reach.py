@@ -1,4 +1,4 @@
-"""Every setting reaches what it is for, in trainings and in drawn text; but scores are of float32, whatever it says."""
+"""Fine-tuning a language model on a domain, to the bit; settings reach what they are for, but scores are of float32."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from gptcore import GPT
 from gptcore.abstracts import write
 from gptcore.abstracts.config import AdaptConfig, SamplingConfig
 from gptcore.abstracts.documents import N_MARKS
+from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig
-from gptcore.data.sampler import sequential_windows
+from gptcore.data.sampler import Blocks, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.machine.device import autocast
@@ -31,13 +33,11 @@ from gptcore.objectives.objective import Text
 from gptcore.training import adapt, finetune, pretrain
 from gptcore.training.pretrain import ValidationMonitor
 from tests.expected import expected
-from tests.gptcore.conftest import job_for as pretrain_job  # noqa: F401  # a fixture
+from tests.gptcore.jobs import N_VOCAB, Job, JobFor, stopped_and_resumed, timeless, write_language
 from tests.gptcore.test_abstracts import TITLES, TOKENIZER
-from tests.gptcore.test_adapt import job_for as adapt_job  # noqa: F401  # a fixture
 from tests.gptcore.test_finetune import job as finetune_job
 from tests.gptcore.test_finetune import world  # noqa: F401  # a fixture
 
-Job = dict[str, Any]
 OTHER: dict[str, Any] = expected(__file__, "OTHER")
 """A value of each setting that has to change the weights; the others say how often something is written or looked at,
 how much of it, in which type, or where the training starts."""
@@ -75,8 +75,8 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def trained(
-    pretrain_job: Callable[..., Job],  # noqa: F811
-    adapt_job: Callable[..., Job],  # noqa: F811
+    job_for: JobFor,
+    adapt_job: JobFor,
     world: Any,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., dict[str, torch.Tensor]]:
@@ -91,7 +91,7 @@ def trained(
         if kind == "finetune":
             finetune.run(finetune_job(world, "stsb", folder, **settings), process.StopRequest())
         elif kind == "pretrain":
-            pretrain.run(pretrain_job(folder, **settings), process.StopRequest())
+            pretrain.run(job_for(folder, **settings), process.StopRequest())
         else:
             adapt.run(adapt_job(folder, **settings), process.StopRequest())
         weights = load_file(folder / "model" / "model.safetensors")
@@ -184,11 +184,11 @@ def test_a_validation_in_bfloat16_training_scores_in_float32(shards: Path, tmp_p
 @pytest.mark.parametrize("job", ["pretrain", "adapt"])
 def test_the_final_scores_of_a_bfloat16_job_are_those_of_its_weights_in_float32(
     job: str,
-    pretrain_job: Callable[..., Job],  # noqa: F811
-    adapt_job: Callable[..., Job],  # noqa: F811
+    job_for: JobFor,
+    adapt_job: JobFor,
     tmp_path: Path,
 ) -> None:
-    module, make = {"pretrain": (pretrain, pretrain_job), "adapt": (adapt, adapt_job)}[job]
+    module, make = {"pretrain": (pretrain, job_for), "adapt": (adapt, adapt_job)}[job]
     given = make(tmp_path, precision="bfloat16")
     module.run(given, process.StopRequest())
     result = json.loads((tmp_path / "result.json").read_text())
@@ -204,3 +204,106 @@ def test_the_final_scores_of_a_bfloat16_job_are_those_of_its_weights_in_float32(
     found = perplexity(objective, windows, ALONE)["loss"]
     assert result[f"{split}/loss"] == pytest.approx(found, abs=1e-6)
     assert result[f"{split}/perplexity"] == pytest.approx(math.exp(found), rel=1e-6)
+
+
+ADAPTED = ModelConfig(n_vocab=N_VOCAB, n_ctx=24, n_layer=2, n_head=2, n_embd=16, n_inner=64, norm_first=True)
+SETTINGS = AdaptConfig(
+    block_size=16, batch_size=2, accumulation=2, lr=1e-2, epochs=6, evaluations=5, eval_blocks=8, precision="float32"
+)
+
+
+@pytest.fixture(scope="module")
+def adapt_job(tmp_path_factory: pytest.TempPathFactory) -> JobFor:
+    folder = tmp_path_factory.mktemp("inputs")
+    # a special id, then the language
+    write_language(folder / "shards", {"train": 60, "valid": 8, "test": 8}, 40, n_vocab=N_VOCAB + 2, begin=(N_VOCAB,))
+    GPT(ADAPTED, torch.Generator().manual_seed(1)).save(folder / "model")
+    write_json_atomic(folder / "model" / "meta.json", {"tokenizer_digest": "d1"})
+    without = {f"{part}_pdrop": 0.0 for part in ("embd", "attn", "resid")}
+    GPT(dataclasses.replace(ADAPTED, **without), torch.Generator().manual_seed(1)).save(folder / "no dropout")
+
+    def make(workspace: Path, **changes: Any) -> Job:
+        return {
+            "adapt": dataclasses.asdict(dataclasses.replace(SETTINGS, **changes)),
+            "model": str(folder / "model"),
+            "n_special": 2,
+            "shards": str(folder / "shards"),
+            "tokenizer_digest": "d1",
+            "workspace": str(workspace),
+            "threads": 1,
+        }
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, adapt_job: JobFor) -> Path:
+    workspace = tmp_path_factory.mktemp("straight")
+    adapt.run(adapt_job(workspace), process.StopRequest())
+    return workspace
+
+
+def test_it_learns_and_leaves_what_it_promises(straight: Path, adapt_job: JobFor) -> None:
+    result = read_json(straight / "result.json")
+    blocks = Blocks(Shards(Path(adapt_job(straight)["shards"]) / "train"), 16)
+    assert result["steps"] == math.ceil(6 * blocks.count / 4)
+    assert result["tokens_seen"] == result["steps"] * 4 * 15  # a block's first token is not predicted
+    first = timeless(straight)[0][1]["train/loss"]
+    assert result["test/loss"] < 0.8 * first
+    for split in adapt.SPLITS:
+        assert result[f"{split}/perplexity"] == pytest.approx(math.exp(result[f"{split}/loss"]))
+    model = GPT.load(straight / "model")
+    assert (model.config.n_special, model.config.n_ctx, model.config.norm_first) == (2, 16, True)
+
+
+def test_the_reported_losses_are_those_of_the_saved_model(straight: Path, adapt_job: JobFor) -> None:
+    result, model = read_json(straight / "result.json"), GPT.load(straight / "model")
+    for split in ("valid", "test"):
+        nats, count = 0.0, 0
+        for inputs, targets in Blocks(Shards(Path(adapt_job(straight)["shards"]) / split), 16).in_order(1):
+            with torch.no_grad():
+                logits = model(torch.from_numpy(inputs)).double()
+            nats -= sum(
+                torch.log_softmax(logits[0, at], -1)[targets[0, at]].item() for at in range(inputs.shape[1] - 1)
+            )
+            count += inputs.shape[1] - 1
+        assert result[f"{split}/tokens"] == count
+        assert result[f"{split}/loss"] == pytest.approx(nats / count, rel=1e-5)
+
+
+@pytest.mark.parametrize("asked", [1, 7, 30, 61])
+def test_sigterm_anywhere_then_resume_is_exact(tmp_path: Path, straight: Path, adapt_job: JobFor, asked: int) -> None:
+    stopped_and_resumed(adapt.run, adapt_job(tmp_path), asked)
+    final, other = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path, straight))
+    assert all(torch.equal(final[name], other[name]) for name in final)
+    assert timeless(tmp_path) == timeless(straight)
+    ours, theirs = (read_json(folder / "result.json") for folder in (tmp_path, straight))
+    assert {k: v for k, v in ours.items() if "/" in k} == {k: v for k, v in theirs.items() if "/" in k}
+
+
+def test_accumulation_gives_the_gradient_of_the_whole(tmp_path: Path, adapt_job: JobFor) -> None:
+    """Two blocks twice are four at once, to rounding."""
+    losses = []
+    for number, (batch, times) in enumerate([(4, 1), (2, 2), (1, 4)]):
+        workspace = tmp_path / str(number)
+        job = adapt_job(workspace, batch_size=batch, accumulation=times, epochs=0.5)
+        adapt.run({**job, "model": str(Path(job["model"]).with_name("no dropout"))}, process.StopRequest())
+        losses.append(read_json(workspace / "result.json")["test/loss"])
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-4)
+
+
+def test_new_rows_and_cut_positions_leave_the_rest_as_it_was(tmp_path: Path, adapt_job: JobFor) -> None:
+    job = adapt.AdaptJob.parse(adapt_job(tmp_path))
+    source, start = GPT.load(job.model), adapt.adapted_model(job)
+    for name, value in source.state_dict().items():
+        mine = start.state_dict()[name]
+        assert torch.equal(mine[: len(value)], value[: len(mine)]), name
+    scratch = adapt.adapted_model(dataclasses.replace(job, adapt=dataclasses.replace(job.adapt, pretrained=False)))
+    assert scratch.config == start.config
+    assert not torch.equal(scratch.tokens.weight, start.tokens.weight)
+
+
+@pytest.mark.parametrize(("changes", "message"), expected(__file__, "test_a_job_that_cannot_be_done_is_refused"))
+def test_a_job_that_cannot_be_done_is_refused(tmp_path: Path, adapt_job: JobFor, changes: Job, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        adapt.run({**adapt_job(tmp_path), **changes}, process.StopRequest())

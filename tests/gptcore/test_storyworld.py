@@ -1,4 +1,4 @@
-"""The generated world: the same bytes from the same seed, honest splits, true labels, the public files' formats."""
+"""The generated world: the same bytes from the same seed, honest splits, true labels, public formats, its mark."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import fsspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
+from gptcore.base.filesystems import MARK, is_synthetic, mark_synthetic
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.floors import bag_of_words, majority
-from gptcore.storyworld import facts, formats, generate, grammar, lexicon, narrate, stories
+from gptcore.storyworld import facts, formats, grammar, lexicon, narrate, stories
 from gptcore.storyworld.__main__ import main
 from gptcore.storyworld.lexicon import PEOPLE, TOPICS, Words, named
 from gptcore.storyworld.narrate import key
+from gptcore.storyworld.write import generate
 from tests.realdata import real_data
 
 seeds = st.integers(0, 10**9)
@@ -352,3 +355,26 @@ def test_every_book_has_chapters_that_carry_on(small_world: Path) -> None:
         assert text.rstrip().endswith("The End")
         assert "Do you remember who gave away" in text
     assert sum(formats.SIZES["race"]) > 0
+
+
+def test_a_generated_world_carries_the_mark_and_a_copy_keeps_it(tmp_path):
+    generate(tmp_path / "world", 1, books=1, characters=500, pages=80)
+    for folder in ("books", "datasets"):
+        assert is_synthetic(str(tmp_path / "world" / folder))
+        assert is_synthetic(f"{tmp_path}/world/{folder}/")
+        assert "seed 1" in (tmp_path / "world" / folder / MARK).read_text(encoding="utf-8")
+    assert is_synthetic(str(tmp_path / "world/books/*.txt"))
+    assert is_synthetic(str(next((tmp_path / "world/books").glob("*.txt"))))
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "world/books") + "/", "memory://copy/books/", recursive=True)
+    assert is_synthetic("memory://copy/books")
+
+
+def test_other_folders_do_not(tmp_path):
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books/a.txt").write_text("a book", encoding="utf-8")
+    assert not is_synthetic(str(tmp_path / "books"))
+    assert not is_synthetic("memory://nowhere/books")
+    mark_synthetic(tmp_path / "books", 3)
+    assert is_synthetic(str(tmp_path / "books/a.txt"))
+    assert not is_synthetic(str(tmp_path))

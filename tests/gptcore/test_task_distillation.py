@@ -35,6 +35,7 @@ from gptcore.objectives.task_distillation import (
 )
 from gptcore.training import finetune
 from gptcore.training.schedules import taught_schedule
+from tests.gptcore.jobs import stopped_and_resumed
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_encoder_head import QUICK as ENCODER
 from tests.gptcore.test_finetune import QUICK as DECODER
@@ -44,7 +45,6 @@ from tests.gptcore.tiny_tasks import (
     N_VOCAB,
     PIECES,
     PieceTokenizer,
-    StopAt,
     config,
     encoded,
     finetune_job,
@@ -98,10 +98,7 @@ def test_stopped_in_either_phase_it_ends_in_the_same_bits(world: dict[str, Path]
     teacher = world["rte teacher"]
     finetune.run(job(world, "rte", tmp_path / "whole", teacher), process.StopRequest())
     given = job(world, "rte", tmp_path / "stopped", teacher)
-    for step in (3, 6):
-        with pytest.raises(process.Interrupted):
-            finetune.run(given, StopAt(step))
-    finetune.run(given, process.StopRequest())
+    stopped_and_resumed(finetune.run, given, 3, 6)
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
 
 
@@ -280,9 +277,7 @@ def test_a_student_learns_from_more_rows(world: dict[str, Path], tmp_path: Path)
     pieces_of(tmp_path / "pieces")
     more = {"proposer": str(world["teacher"]), "pieces": str(tmp_path / "pieces")}
     given = {**job(world, "rte", tmp_path / "w", world["rte teacher"], augmentation=2, max_train_rows=20), **more}
-    with pytest.raises(process.Interrupted):
-        finetune.run(given, StopAt(2))
-    finetune.run(given, process.StopRequest())
+    stopped_and_resumed(finetune.run, given, 2)
     result = json.loads((tmp_path / "w/result.json").read_text(encoding="utf-8"))
     assert 40 < result["rows"]["train"] <= 60
     assert not (tmp_path / "w/augmented").exists()
@@ -349,9 +344,7 @@ def test_the_whole_network_is_taken_over_and_the_linear_layer_is_new(tuned_world
 def test_stopped_and_resumed_it_ends_in_the_same_bits(tuned_world: dict[str, Any], tmp_path: Path) -> None:
     finetune.run(moved_job(tuned_world, "rte", tmp_path / "whole", tuned_world["tuned"]), process.StopRequest())
     given = moved_job(tuned_world, "rte", tmp_path / "stopped", tuned_world["tuned"])
-    with pytest.raises(process.Interrupted):
-        finetune.run(given, StopAt(3))
-    finetune.run(given, process.StopRequest())
+    stopped_and_resumed(finetune.run, given, 3)
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
     about = json.loads((tmp_path / "whole/model/config.json").read_text(encoding="utf-8"))
     assert (about["task"], about["head"]["n_outputs"]) == ("rte", 2)

@@ -48,18 +48,6 @@ class ToyTokenizer:
         return [[WORDS.index(word) + 1 if word in WORDS else 0 for word in text.split()] for text in texts]
 
 
-class StopAt(StopRequest):
-    """SIGTERM at the n-th time that anyone asks."""
-
-    def __init__(self, n: int) -> None:
-        self._left = n
-
-    @property
-    def requested(self) -> bool:
-        self._left -= 1
-        return self._left < 0
-
-
 def encoded(folder: Path, task: str, n_train: int = 48, n_dev: int = 20, words: Any = None) -> Path:
     """Write the public files of one task under ``folder`` and encode them; the encoded dataset's folder."""
     rng = random.Random(task)
