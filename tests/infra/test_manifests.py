@@ -239,13 +239,7 @@ def test_a_run_is_started_as_prefect_starts_runs(pool: str) -> None:
 
 
 def test_a_command_with_a_wrong_option_is_refused() -> None:
-    for line in (
-        "gptmill deploy --shop x",
-        "prefect worker start --puul cpu",
-        "python -m flows.servers.mlflow_server --hots x",
-        "python -m flows.servers.prefect_server --hots x",
-        "python -m gptcore.machine.torchrun --nodes 2 -m gptcore.training.pretrain JOB.json",
-    ):
+    for line in expected(__file__, "test_a_command_with_a_wrong_option_is_refused"):
         with pytest.raises((SystemExit, Exception), match=r"2|option|unrecogn"):  # a parser leaves as it likes
             parse(["tini", "--", *line.split()])
 

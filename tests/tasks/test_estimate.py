@@ -21,6 +21,7 @@ from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Distillation, about, estimate
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
+from tests.expected import expected
 
 TOKENS = 1_000_000
 SETTINGS = task_settings(task_spec("rte"))
@@ -150,16 +151,7 @@ def test_a_machine_that_cannot_say_its_speed(store: Store, monkeypatch: pytest.M
     assert str(found).startswith("for a time that is not known (2")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (3, "a minute or less"),
-        (90, "some 2 minutes"),
-        (5_000, "some 83 minutes"),
-        (31 * 3600, "some 31 hours"),
-        (5e5, "some 6 days"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "words"), expected(__file__, "test_times_are_as_rough_as_they_are_known"))
 def test_times_are_as_rough_as_they_are_known(seconds: float, words: str) -> None:
     assert about(seconds) == words
 

@@ -288,14 +288,10 @@ def test_another_hosts_version_of_the_same_moment_is_not_left_behind(
 
 
 @pytest.mark.parametrize(
-    ("files_of_the_run", "source"),
-    [
-        ("mlflow-artifacts:/2/r1/artifacts", "mlflow-artifacts:/2/r1/artifacts/model"),  # a server that hands them out
-        ("file:///runs/2/r1/artifacts", "runs:/r1/model"),
-        ("s3://bucket/2/r1/artifacts", "runs:/r1/model"),
-    ],
+    ("files_of_the_run", "source"), expected(__file__, "test_a_versions_files_are_where_its_server_finds_them")
 )
 def test_a_versions_files_are_where_its_server_finds_them(files_of_the_run: str, source: str) -> None:
+    """Files of ``mlflow-artifacts:`` a server hands out itself."""
     about = SimpleNamespace(info=SimpleNamespace(artifact_uri=files_of_the_run))
     client = SimpleNamespace(get_run=lambda _: about)
     assert registry._source(cast(Any, SimpleNamespace(run_id="r1", tracker=SimpleNamespace(client=client)))) == source

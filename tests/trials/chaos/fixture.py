@@ -17,22 +17,11 @@ from pathlib import Path
 
 from gptcore.base.files import read_json, write_json_atomic
 from tasks.store.store import Store
+from tests.expected import expected
 from tests.tasks.stores import verify
 from tests.trials.scenarios import TASKS, Trial, make_world, small
 
-LIFE = (
-    "start-up",
-    "baseline",
-    "corpus",
-    "tokenizer",
-    "dataset",
-    "shards",
-    "ngrams",
-    "pretrain",
-    "finetune",
-    "report",
-    "exit",
-)
+LIFE: tuple[str, ...] = tuple(expected(__file__, "LIFE"))
 """The pipeline's life, cut where the next stage begins to work: `ngrams` ends when `pretrain` has its workspace."""
 JOB_STAGES = ("corpus", "shards", "pretrain", "finetune")
 """Where child processes work: the pool's workers, the two trainings."""

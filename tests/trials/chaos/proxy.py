@@ -17,19 +17,13 @@ from dataclasses import dataclass
 
 from flows.servers.credentials import S3
 from flows.servers.stack import s3
+from tests.expected import expected
 from tests.trials.chaos.fixture import LIMIT_SECONDS, Fixture, unclear
 from tests.trials.chaos.servers import PORTS
 from tests.trials.scenarios import Trial
 
 HOST = "127.0.0.1"
-SHARES: Mapping[str, float] = {
-    "drop": 0.03,
-    "drop after": 0.03,
-    "500": 0.03,
-    "503": 0.03,
-    "cut": 0.03,
-    "delay": 0.05,
-}
+SHARES: Mapping[str, float] = expected(__file__, "SHARES")
 """Fault -> how many of the requests suffer it: the connection is closed before the server hears of the request, or
 after it has done what was asked (nobody tells the client); the server says it is broken or busy; the answer ends in
 its middle; it comes late."""
