@@ -11,24 +11,11 @@ from typing import Any
 from flows.forms.parameters import PipelineParameters
 from gptcore.storyworld.write import generate
 from tasks.report.leaderboard import Leaderboard
+from tests.expected import expected
 from tests.gptcore.tiny_blimp import write_blimp
 
 TASKS = ["rte", "sst2", "storycloze"]  # a pair, a single sentence, choices
-OVERRIDES: dict[str, Any] = {
-    "corpus": {"validation_fraction": 0.3, "min_characters": 10},
-    "tokenizer": {"n_merges": 150},
-    "model": {"n_ctx": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "n_inner": 32},
-    "lstm": {"n_ctx": 32, "n_units": 24, "n_embd": 16},
-    "pretrain": {
-        "steps": 6,
-        "batch_size": 4,
-        "warmup_steps": 2,
-        "eval_every": 3,
-        "eval_tokens": 256,
-        "checkpoint_every": 2,
-    },
-    "finetune": {"epochs": 1, "max_train_rows": 32, "max_eval_rows": 32, "lr": 1e-3},
-}
+OVERRIDES: dict[str, Any] = expected(__file__, "OVERRIDES")
 
 
 LANGUAGE = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}

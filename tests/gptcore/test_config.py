@@ -116,13 +116,7 @@ def test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_
     ours, theirs = (dataclasses.asdict(each.pretrain) for each in (found, extended))
     assert {name for name in ours if ours[name] != theirs[name]} == changed
     assert (found.finetune, found.seeds) == (extended.finetune, extended.seeds)
-    own = {
-        "cola": {"lr": 2e-4},
-        "qqp": {"epochs": 2},
-        "race": {"max_train_rows": 6000},
-        "rte": {"epochs": 1, "from_task": "mnli"},
-        "stsb": {"epochs": 2},
-    }
+    own = table_of(__file__, "test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_said")
     tasks = dict.fromkeys([*extended.tasks, *own])
     assert found.tasks == {task: {**extended.tasks.get(task, {}), **own.get(task, {})} for task in tasks}
     assert preset_named("best", {"family": "gptbert"}).pretrain.repeating_steps == 1500

@@ -86,14 +86,7 @@ def plain(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[float,
 
 def test_each_kind_of_request_against_its_twin(folders: Folders, model: HarnessModel) -> None:
     _, _, gpt, tokenizer = folders
-    pairs = [
-        ("the cat", " sat on"),
-        ("is it a cat ?", " yes"),
-        ("", "the dog"),
-        ("the ", "dog"),
-        ("is it ?\n\n", "yes"),
-        ("the ca", "t"),
-    ]
+    pairs = table_of(__file__, "test_each_kind_of_request_against_its_twin")
     found = model.loglikelihood([Request(*pair) for pair in pairs])
     for (context, continuation), (total, greedy) in zip(pairs, found, strict=True):
         before = tokenizer.encode(context.rstrip()) if context else start(tokenizer)

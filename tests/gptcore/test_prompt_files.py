@@ -139,20 +139,7 @@ def test_a_question_without_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "line 1, column 2: found .*, expected JSON"),
-        ("[" * 100_000, "expected JSON"),
-        (
-            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": 3, "answers": []}]}]}]}',
-            "paragraph 1: found 3",
-        ),
-        ('{"data": [{"paragraphs": 3}]}', "expected SQuAD's format"),
-        (
-            '{"data": [{"title": "a", "paragraphs": [{"context": " ", "qas": []}]}]}',
-            "article 1, paragraph 1: found ' ', expected text",
-        ),
-    ],
+    ("text", "message"), [*expected(__file__, "test_a_broken_file_of_questions"), ("[" * 100_000, "expected JSON")]
 )
 def test_a_broken_file_of_questions(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -27,6 +27,7 @@ from gptcore.storyworld.__main__ import main
 from gptcore.storyworld.lexicon import PEOPLE, TOPICS, Words, named
 from gptcore.storyworld.narrate import key
 from gptcore.storyworld.write import generate
+from tests.expected import expected
 from tests.realdata import real_data
 
 seeds = st.integers(0, 10**9)
@@ -153,22 +154,7 @@ def test_quirks_of_the_public_files(small_world: Path) -> None:
     assert any('"' in line for line in (data / "MRPC/train.tsv").read_text().splitlines())
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        *(
-            f"{folder}/{split}.tsv"
-            for folder in ("MRPC", "SST-2", "STS-B", "RTE", "QNLI")
-            for split in ("train", "dev", "test")
-        ),
-        *(f"MNLI/{split}.tsv" for split in ("train", "dev_matched", "dev_mismatched")),
-        "QQP/train.tsv",
-        "QQP/dev.tsv",
-        "CoLA/test.tsv",
-        "StoryCloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv",
-        "StoryCloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv",
-    ],
-)
+@pytest.mark.parametrize("file", expected(__file__, "test_headers_are_those_of_the_real_files"))
 def test_headers_are_those_of_the_real_files(small_world: Path, file: str) -> None:
     real = real_data() / file
     if not real.is_file():
