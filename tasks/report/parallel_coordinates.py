@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tasks.report.figures import new_canvas
 
 if TYPE_CHECKING:
@@ -113,10 +115,10 @@ class ParallelCoordinates:
         figure = new_canvas(max(_WIDTH * (len(coordinates) + 0.8), _NARROWEST), _HEIGHT)
         axes = figure.subplots()
         # from pale to dark: the palest yellows of the map would vanish on white
-        shades = LinearSegmentedColormap.from_list("shades", colormaps["viridis_r"](_fractions(_SHADES, 0.12, 1.0)))
+        shades = LinearSegmentedColormap.from_list("shades", colormaps["viridis_r"](np.linspace(0.12, 1.0, _SHADES)))
         for place, coordinate in enumerate(coordinates):
             _axis(axes, place, coordinate)
-        for height in _fractions(_SHADES, 0.0, 1.0):  # what a colour means, along the axis it is read from
+        for height in np.linspace(0.0, 1.0, _SHADES):  # what a colour means, along the axis it is read from
             step = 1 / _SHADES
             place = len(self.settings)
             axes.plot([place] * 2, [height - step / 2, height + step / 2], color=shades(height), lw=5, zorder=2)
@@ -170,10 +172,6 @@ class ParallelCoordinates:
                     f"{named} failed", (first + place, _BOTTOM), (6, 0), textcoords="offset points", va="center",
                     fontsize=7.5, color=_FAILED,
                 )  # fmt: skip
-
-
-def _fractions(count: int, low: float, high: float) -> list[float]:
-    return [low + (high - low) * number / (count - 1) for number in range(count)]
 
 
 def _axis(axes: Axes, place: int, coordinate: Coordinate) -> None:
