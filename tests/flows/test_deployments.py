@@ -27,13 +27,7 @@ from tests.conftest import forget_deployments
 from tests.expected import expected
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEDULE = """
-[[schedule]]
-name = "nightly"
-cron = "30 2 * * mon-fri"
-timezone = "Europe/Berlin"
-parameters = { preset = "demo", tasks = ["rte"] }
-"""
+SCHEDULE = "\n".join(expected(__file__, "SCHEDULE"))
 
 
 def written(folder: Path, text: str) -> Path:

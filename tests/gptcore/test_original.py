@@ -26,9 +26,8 @@ from gptcore.nlu.inputs import PADDING, specials
 from gptcore.objectives import task as task_objective
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.clean import standardise, words
-from tests.gptcore.released import randomised, small_world, task_network
 from tests.gptcore.test_export import hugging_face, write_release
-from tests.gptcore.tiny_tasks import task_rows
+from tests.gptcore.tiny_tasks import randomised, small_world, task_network, task_rows
 from tests.realdata import real_data
 
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=2, n_embd=16, n_inner=64)

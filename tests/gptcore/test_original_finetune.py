@@ -39,8 +39,17 @@ from gptcore.training.schedules import warmup_linear
 from tasks.report.score import Score
 from tasks.report.suites import Suite, row_of
 from tests.gptcore.jobs import StopAfter
-from tests.gptcore.released import job, randomised, small_world, task_network
-from tests.gptcore.tiny_tasks import MODEL, encoded, pretrained, sequences_of, task_rows
+from tests.gptcore.tiny_tasks import (
+    MODEL,
+    encoded,
+    job,
+    pretrained,
+    randomised,
+    sequences_of,
+    small_world,
+    task_network,
+    task_rows,
+)
 from tests.gptcore.tiny_tasks import finetuned as run
 from tests.realdata import real_data
 

@@ -18,7 +18,9 @@ import torch
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.machine.process import StopRequest
 from gptcore.models.encoder import Encoder
+from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
+from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import DecoderReader, RowReader, TaskBatch
@@ -233,3 +235,26 @@ def sequences_of(
 def collate(spec: TaskSpec, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
     """A decoder's rows of equally many sequences as one padded batch."""
     return DecoderReader(spec, n_ctx=512, n_vocab=1000).collate(sequences, labels)
+
+
+def small_world(folder: Path) -> dict[str, Path]:
+    """A pre-trained model and encoded rows of three forms; the stories are longer than n_ctx."""
+    pretrained(folder / "model")
+    tasks = {task: encoded(folder, task, n_train=70, n_dev=20) for task in ("storycloze", "mrpc", "sst2")}
+    return {"model": folder / "model", **tasks}
+
+
+def job(world: dict[str, Path], task: str, workspace: Path, **settings: object) -> dict[str, Any]:
+    chosen = {"lr": 1e-2, "batch_size": 16, "precision": "float32", "original": True, **settings}
+    return finetune_job(task, world["model"], world[task], workspace, chosen)
+
+
+def task_network(world: dict[str, Path], task: str, **settings: object) -> ClassificationModel:
+    parsed = finetune.FinetuneJob.parse(job(world, task, Path("unused"), **settings))
+    return finetune.task_model(parsed, REGISTRY[task])[0]
+
+
+def randomised(model: torch.nn.Module) -> None:
+    draws = torch.Generator().manual_seed(3)
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, 0.5, generator=draws)
