@@ -266,11 +266,8 @@ def test_three_formats_and_kinds_of_label_are_read_as_they_were_written(
     files = write_real_tasks(tmp_path / "tasks")
     specs = {name: read_own_task(file, "").spec for name, file in files.items()}
     rows = {name: {s: list(iterate(spec, "", s)) for s in ("train", "dev")} for name, spec in specs.items()}
-    assert {name: spec.format for name, spec in specs.items()} == {
-        "wnli": "jsonl",
-        "news-relations": "csv",
-        "arxiv-years": "tsv",
-    }
+    formats = {"wnli": "jsonl", "news-relations": "csv", "arxiv-years": "tsv"}
+    assert {name: spec.format for name, spec in specs.items()} == formats
     assert (len(rows["wnli"]["train"]), len(rows["wnli"]["dev"])) == (635, 71)
     assert len(specs["news-relations"].labels) == 20
     assert (len(rows["news-relations"]["train"]), len(rows["news-relations"]["dev"])) == (1600, 400)

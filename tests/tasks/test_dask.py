@@ -28,6 +28,7 @@ from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.parallel import check_cluster, partition_map
 from tests.gptcore.test_corpus import story
+from tests.trials.scenarios import wait
 
 CONFIG = CorpusConfig(validation_fraction=0.3, min_characters=40)
 
@@ -181,11 +182,8 @@ def test_workers_end_with_their_owner_and_without_a_word(tmp_path: Path, number:
         start_new_session=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    deadline = time.monotonic() + 60
-    while len(list(folder.iterdir())) < 2:
-        assert owner.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait(lambda: len(list(folder.iterdir())) >= 2 or owner.poll() is not None, "two workers", 60, pause=0.02)
+    assert owner.poll() is None
     children = psutil.Process(owner.pid).children(recursive=True)
     assert len(children) >= 3  # two workers and multiprocessing's resource tracker
     if number == signal.SIGKILL:

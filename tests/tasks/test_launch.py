@@ -23,6 +23,7 @@ from gptcore.base.errors import InputError
 from tasks.jobs import launch, placement
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
 from tests.expected import expected
+from tests.trials.scenarios import wait
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = "tests.tasks.fake_job"
@@ -61,10 +62,7 @@ def gone(path: Path, seconds: float = 60.0) -> bool:
 
 
 def wait_for(path: Path, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, f"{path} never came"
-        time.sleep(0.02)
+    wait(lambda: path.exists() and path.read_text(), str(path), seconds, pause=0.02)
 
 
 def in_thread(target: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tasks.tracking.owners import dead_owners
 from tests.tasks.lock_host import RECIPE, URI
 from tests.tasks.stores import forget, verify
 from tests.trials.locks import MANNERS, MANNERS_SOURCE, NO_LOCKS, variables
-from tests.trials.scenarios import compile_shim
+from tests.trials.scenarios import compile_shim, wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,11 +97,7 @@ def start(library: Path, tmp_path: Path) -> Iterator[Callable[..., Host]]:
 Start = Callable[..., Host]
 
 
-def until(happens: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+until = partial(wait, what="what another host does", seconds=20.0, pause=0.01)
 
 
 def log(shared: Path) -> list[str]:
