@@ -7,14 +7,7 @@ from collections.abc import Sequence
 
 from prefect import flow
 
-from flows.analysis.common import (
-    chosen_tasks,
-    percent,
-    publish_all,
-    scores_of,
-    short,
-    synthetic_notes,
-)
+from flows.analysis.common import chosen_tasks, percent, publish_all, scores_of, short, synthetic_notes
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
 from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form

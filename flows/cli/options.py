@@ -17,11 +17,7 @@ from flows.cli.run import call, run_flow
 from flows.servers.environment import LIGHT_STORE, PORTS
 
 _TYPES = {"int": int, "float": float}
-_VERBOSE = {
-    "name": "--verbose",
-    "help": "Prefect's own lines in place of a line a stage",
-    "action": "store_true",
-}
+_VERBOSE = {"name": "--verbose", "help": "Prefect's own lines in place of a line a stage", "action": "store_true"}
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,7 @@ from tasks.store.store import Store
 from tasks.tracking.registry import SCHEME, registered_artifact
 from tasks.tracking.tracker import Tracker
 
-WORDS = {
-    "pretrain": "a pre-trained model",
-    "finetune": "a fine-tuned model",
-    "adapt": "a model that writes abstracts",
-}
+WORDS = {"pretrain": "a pre-trained model", "finetune": "a fine-tuned model", "adapt": "a model that writes abstracts"}
 """Stage -> what its artifacts are to people."""
 
 

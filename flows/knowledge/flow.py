@@ -107,10 +107,7 @@ def _neighbours(
         said = [f"{facts.called(head)} {facts.spoken(kind)} {facts.called(tail)}" for head, kind, tail in some]
         near = ", ".join(facts.called(other) for other in nearest(places, entity, _NEAR))
         body.append((facts.called(entity), f"{len(about):,}", near, "; ".join(said)))
-    notes = [
-        *_synthetic(GraphCounts.of(store, graph)),
-        "neighbours: by the cosine of their vectors, the nearest first",
-    ]
+    notes = [*_synthetic(GraphCounts.of(store, graph)), "neighbours: by the cosine of their vectors, the nearest first"]
     title = f"Knowledge graph {GraphCounts.of(store, graph).name}: entities and their neighbours"
     identity = {"vectors": vectors.digest, "entities": [facts.entities[entity] for entity in entities]}
     header = ("entity", "facts", "neighbours", "some facts")

@@ -243,10 +243,7 @@ def serve(service: Service, about: dict[str, Any], port: int, ready: Callable[[]
     except (OSError, OverflowError):
         raise InputError(f"--port {port}: cannot be listened on, expected a free one") from None
     config = uvicorn.Config(
-        application(service, about),
-        log_level="warning",
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-        server_header=False,
+        application(service, about), log_level="warning", timeout_graceful_shutdown=_GRACE_SECONDS, server_header=False
     )
     with listener:
         _Server(config, ready).run(sockets=[listener])

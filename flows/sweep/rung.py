@@ -104,11 +104,7 @@ def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dic
 
 
 def _fine_tuned(
-    inputs: TrialInputs,
-    rung: Rung,
-    trials: Sequence[Trial],
-    models: Mapping[int, Artifact],
-    runs: Mapping[int, str],
+    inputs: TrialInputs, rung: Rung, trials: Sequence[Trial], models: Mapping[int, Artifact], runs: Mapping[int, str]
 ) -> dict[int, list[Artifact] | Exception]:
     """Trial -> its fine-tuned models, by task and seed; of one with a failure that."""
     plan, store = inputs.plan, inputs.store

@@ -37,11 +37,7 @@ def token_dtype(n_vocab: int) -> np.dtype[Any]:
 
 
 def write_shards(
-    documents: Iterable[tuple[str, Iterable[Sequence[int] | Tokens]]],
-    folder: Path,
-    *,
-    n_vocab: int,
-    max_tokens: int,
+    documents: Iterable[tuple[str, Iterable[Sequence[int] | Tokens]]], folder: Path, *, n_vocab: int, max_tokens: int
 ) -> dict[str, Any]:
     """Write documents, in the order given, as shards of at most ``max_tokens`` tokens; returns what index.json holds.
 

@@ -78,9 +78,7 @@ class NetworkLikelihood:
         return totals
 
     def continuations(
-        self,
-        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-        progress: Callable[[int, int], object] | None = None,
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], object] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Sum of log P(id | the ids before it) over the continuation of each (context, continuation), in nats.
 

@@ -30,11 +30,7 @@ Counting = Callable[..., Iterable[tuple[Ints, Ints]]]
 
 
 def ngram_perplexity(
-    train: Shards,
-    valid: Shards,
-    order: int,
-    progress: Callable[[int], object] | None = None,
-    map: Counting = map,
+    train: Shards, valid: Shards, order: int, progress: Callable[[int], object] | None = None, map: Counting = map
 ) -> dict[str, float]:
     """Count n-grams of ``order`` on the training rows and score the validation rows.
 

@@ -115,14 +115,7 @@ class Ways:
         return counts(self._starts, entities), self._ends[ranges(self._starts, entities)]
 
     def _walks(
-        self,
-        entities: list[int],
-        relations: list[int],
-        score: float,
-        goal: int,
-        hops: int,
-        left: _Left,
-        least: float,
+        self, entities: list[int], relations: list[int], score: float, goal: int, hops: int, left: _Left, least: float
     ) -> Iterator[Path]:
         """Every path of exactly so many further hops."""
         here = entities[-1]

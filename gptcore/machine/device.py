@@ -106,11 +106,7 @@ def device_name(device: torch.device) -> str:
 
 
 def model_flops_utilisation(
-    flops_per_token: float,
-    tokens_per_second: float,
-    device: torch.device,
-    dtype: torch.dtype,
-    n_gpus: int,
+    flops_per_token: float, tokens_per_second: float, device: torch.device, dtype: torch.dtype, n_gpus: int
 ) -> float | None:
     """MFU: the share of the GPUs' dense bfloat16 peak that the model's own operations reach; None: peak unknown."""
     if device.type != "cuda" or dtype != torch.bfloat16:

@@ -38,10 +38,7 @@ class Encoder(Network):
     config: EncoderConfig
 
     def __init__(
-        self,
-        config: EncoderConfig,
-        generator: torch.Generator | None = None,
-        embeddings: Embeddings | None = None,
+        self, config: EncoderConfig, generator: torch.Generator | None = None, embeddings: Embeddings | None = None
     ) -> None:
         super().__init__()
         self.config = config
@@ -62,11 +59,7 @@ class Encoder(Network):
         self._shared = shared
 
     def encode(
-        self,
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        mask: Tensor | None = None,
-        entities: Tensor | None = None,
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None, entities: Tensor | None = None
     ) -> Tensor:
         """States after the last layer: ids [B, T] (T <= n_ctx) -> [B, T, D].
 
@@ -122,10 +115,7 @@ class Encoder(Network):
 
     def layer_parts(self, layer: int) -> list[nn.Module]:
         """See :meth:`Network.layer_parts`."""
-        return [
-            self.attention[self._place(layer, "attention")],
-            self.feed_forward[self._place(layer, "feed-forward")],
-        ]
+        return [self.attention[self._place(layer, "attention")], self.feed_forward[self._place(layer, "feed-forward")]]
 
     def _place(self, layer: int, part: str) -> int:
         """Which of the sub-layers of a kind is this layer's."""
@@ -175,11 +165,7 @@ class Encoder(Network):
         return f"model: has no head for {what}; expected a folder that holds one"
 
     def forward(
-        self,
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        mask: Tensor | None = None,
-        entities: Tensor | None = None,
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None, entities: Tensor | None = None
     ) -> Tensor:
         """What the token head predicts: replaced-token logits [B, T] of a discriminator, else word logits [B, T, V].
 

@@ -39,12 +39,7 @@ class EncoderClassificationModel(Classifier):
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        form: str,
-        n_outputs: int,
-        clf_pdrop: float,
-        generator: torch.Generator | None = None,
+        self, encoder: Encoder, form: str, n_outputs: int, clf_pdrop: float, generator: torch.Generator | None = None
     ) -> None:
         width, std = encoder.config.n_embd, encoder.config.init_std
         super().__init__(width, form, n_outputs, clf_pdrop)

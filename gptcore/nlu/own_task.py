@@ -31,16 +31,7 @@ from gptcore.config import FinetuneConfig
 from gptcore.nlu.examples import show
 from gptcore.nlu.forms import FORMS, Form, form_of
 from gptcore.nlu.readers.tasks import unlabelled_rows
-from gptcore.nlu.registry import (
-    BEYOND,
-    COLUMNS,
-    REGISTRY,
-    Format,
-    Holdout,
-    PromptTemplate,
-    Source,
-    TaskSpec,
-)
+from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, Format, Holdout, PromptTemplate, Source, TaskSpec
 from gptcore.nlu.toml_fields import TomlFields, read_toml
 
 SUFFIX = ".toml"

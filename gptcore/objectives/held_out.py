@@ -53,10 +53,7 @@ def summed_metrics(
 
 
 def perplexity(
-    objective: Objective,
-    batches: Iterable[WindowBatch],
-    world: World,
-    interrupted: Callable[[], bool] = lambda: False,
+    objective: Objective, batches: Iterable[WindowBatch], world: World, interrupted: Callable[[], bool] = lambda: False
 ) -> dict[str, float]:
     """Score every target of ``batches`` once; the processes take the batches in turn, all equally often.
 

@@ -18,11 +18,7 @@ from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.inputs import MARKS, TaskBatch
 from gptcore.nlu.rows import Rows
-from gptcore.objectives.losses import (
-    combined_loss,
-    fused_language_model_loss,
-    sequence_weights,
-)
+from gptcore.objectives.losses import combined_loss, fused_language_model_loss, sequence_weights
 
 _MICRO_TOKENS = 8192
 """Padded tokens that go through the network at once: a RACE batch at paper size has 65 536. The update is the

@@ -336,10 +336,7 @@ def meanings(t: Teller) -> list[str]:
         for group in rng.sample(groups, 2)
     ]:
         one, two = rng.sample(group.words, 2)
-        sentences += [
-            f"To be {one} is to be {two}.",
-            f"Whoever is {two} is not {rng.choice(contrary.words)}.",
-        ]
+        sentences += [f"To be {one} is to be {two}.", f"Whoever is {two} is not {rng.choice(contrary.words)}."]
     for deeds in rng.sample(t.words.deeds, 2):
         first, second = rng.sample(deeds.words, 2)
         sentences.append(f"To {first.base} a thing is to {second.base} it.")

@@ -11,17 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from gptcore.storyworld.lexicon import (
-    DAYS,
-    SAID,
-    VILLAGES,
-    Person,
-    Topic,
-    Words,
-    capital,
-    named,
-    say,
-)
+from gptcore.storyworld.lexicon import DAYS, SAID, VILLAGES, Person, Topic, Words, capital, named, say
 
 NLI = ("entailment", "contradiction", "neutral")
 

@@ -259,12 +259,7 @@ def _task(name: object) -> str:
 
 
 def _check_axes(
-    axes: Sequence[Axis],
-    settings: Overrides,
-    objective: str,
-    tasks: Sequence[str],
-    from_checkpoint: bool,
-    where: str,
+    axes: Sequence[Axis], settings: Overrides, objective: str, tasks: Sequence[str], from_checkpoint: bool, where: str
 ) -> None:
     """See that each setting is decided in one place, and that it can change the objective.
 

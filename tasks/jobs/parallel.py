@@ -80,10 +80,7 @@ def partition_map(
     others = set(multiprocessing.active_children())
     workers = processes or os.cpu_count() or 1
     with ProcessPoolExecutor(
-        workers,
-        mp_context=context,
-        initializer=die_with_parent,
-        initargs=(signal.SIGKILL, os.getpid()),
+        workers, mp_context=context, initializer=die_with_parent, initargs=(signal.SIGKILL, os.getpid())
     ) as pool:
 
         def submit(function: Callable[..., Any], *items: Any) -> _Future:

@@ -60,14 +60,7 @@ def _four_decimals(numbers: Iterable[float]) -> tuple[str, ...]:
     return tuple(f"{number:.4f}" for number in numbers)
 
 
-def _figure(
-    store: Store,
-    ids: Artifact,
-    title: str,
-    x_label: str,
-    points: Sequence[_Point],
-    log_x: bool,
-) -> Figure:
+def _figure(store: Store, ids: Artifact, title: str, x_label: str, points: Sequence[_Point], log_x: bool) -> Figure:
     """Perplexities of models over what sets them apart: its value and what was measured of each."""
     curves = [
         Curve(split, [(x, result[f"{split}/perplexity"]) for x, result in points], color)

@@ -31,11 +31,7 @@ def _widths(names: Iterable[str]) -> dict[str, int]:
 _NUMBERS = _widths(("average", *SCORES))
 _NUMBERS[_BY_AVERAGE] += _ARROW
 LEADERBOARD_PAGE = View(
-    LEADERBOARD_VIEW,
-    "Leaderboard",
-    "tags.kind != 'finetune'",
-    _BY_AVERAGE,
-    {**_NUMBERS, **_SPLIT_AND_SEEDS},
+    LEADERBOARD_VIEW, "Leaderboard", "tags.kind != 'finetune'", _BY_AVERAGE, {**_NUMBERS, **_SPLIT_AND_SEEDS}
 )
 BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
 PUBLISHED_PAGE = View(

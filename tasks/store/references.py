@@ -9,14 +9,7 @@ from pathlib import Path
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
-from gptcore.config import (
-    DistilConfig,
-    NetworkConfig,
-    check_same_shape,
-    distillation,
-    network_config,
-    start_config,
-)
+from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config, start_config
 from gptcore.families import FAMILIES, recorded_family
 from tasks.store.artifact import Artifact
 from tasks.store.counts import DatasetCounts, FinetuneCounts, PretrainCounts, WeightsCounts

@@ -342,11 +342,7 @@ class Store:
         return Built(artifact, manifest, cached=True) if manifest is not None else None
 
     def _work(
-        self,
-        recipe: Recipe,
-        workspace: Path,
-        produce: Callable[[Path], Mapping[str, Any]],
-        transient: Collection[str],
+        self, recipe: Recipe, workspace: Path, produce: Callable[[Path], Mapping[str, Any]], transient: Collection[str]
     ) -> Manifest:
         fresh = not workspace.exists() and not self._shelf.load_partial(recipe.stage, recipe.digest, workspace)
         workspace.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,4 @@ class Pair(Form):
         return ("text1", "text2") if spec.symmetric else self.field_names
 
 
-FORM = Pair(
-    "pair",
-    ("premise", "hypothesis"),
-    n_fields=(2,),
-    fields_in_words="a list of two columns",
-    symmetric=True,
-)
+FORM = Pair("pair", ("premise", "hypothesis"), n_fields=(2,), fields_in_words="a list of two columns", symmetric=True)

@@ -60,8 +60,5 @@ FORM = Tags(
     predictions="gptcore.evaluation.predictions:tag_predictions",
     stderrs="gptcore.nlu.metrics:tag_stderrs",
     own_row="gptcore.nlu.own_rows:row_of_words",
-    floors={
-        "majority class": "gptcore.nlu.floors:outside_alone",
-        "bag of words": "gptcore.nlu.floors:tags_by_phrases",
-    },
+    floors={"majority class": "gptcore.nlu.floors:outside_alone", "bag of words": "gptcore.nlu.floors:tags_by_phrases"},
 )

@@ -37,10 +37,7 @@ _SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
 def _glue(
-    config: str,
-    classes: tuple[str, ...] = (),
-    labels: tuple[str, ...] = (),
-    columns: Mapping[str, str] | None = None,
+    config: str, classes: tuple[str, ...] = (), labels: tuple[str, ...] = (), columns: Mapping[str, str] | None = None
 ) -> HubSet:
     """A set of GLUE; ``labels``: the registry's, where it has other words than the hub."""
     files = {f"{ours}.tsv": f"{config}/{theirs}" for ours, theirs in _SPLITS.items()}
