@@ -13,8 +13,7 @@ from flows.forms.generation_checks import check_no_pretraining, check_positions,
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_abstracts, language_overrides
 from flows.servers import signals
-from flows.trainings.books import Books, books_to_shards
-from flows.trainings.chain import given_model, named_by_size, trained_model
+from flows.trainings.chain import Books, books_to_shards, given_model, named_by_size, trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
 from flows.trainings.train import policy_for, run_all
 from gptcore.abstracts.config import BY_SIZE, SWEEPS, AdaptConfig, SweepTable, at_size

@@ -10,15 +10,14 @@ from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
 from flows.forms.settings import distilled_preset
 from flows.servers import signals
-from flows.trainings.books import books_to_shards
-from flows.trainings.chain import trained_model
+from flows.trainings.chain import books_to_shards, trained_model
 from flows.trainings.grid import Arm, encoded_tasks, grid_of, pretrained_arm
 from flows.trainings.leaderboard import score_tasks
 from gptcore.config import Preset
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
-from tasks.stages.ngrams import measure_ngrams
+from tasks.stages.corpus import measure_ngrams
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.stages.training import Distillation, network_of

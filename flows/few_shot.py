@@ -12,8 +12,7 @@ from flows.forms.generation import FewShotParameters
 from flows.forms.generation_checks import check_prompts, least_room, tasks_with_room
 from flows.forms.run_names import from_form
 from flows.servers import signals
-from flows.trainings.books import books_to_shards
-from flows.trainings.chain import given_model, named_by_size, trained_model
+from flows.trainings.chain import books_to_shards, given_model, named_by_size, trained_model
 from gptcore.base.filesystems import is_synthetic
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.prompting.rows import select

@@ -9,14 +9,13 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.servers import signals
-from flows.trainings.books import books_and_datasets
+from flows.trainings.chain import books_and_datasets
 from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis
-from tasks.stages.corpus import clean_corpus
-from tasks.stages.ngrams import measure_overlap
+from tasks.stages.corpus import clean_corpus, measure_overlap
 from tasks.store.counts import CorpusCounts, OverlapCounts
 from tasks.store.store import Store
 

@@ -104,8 +104,7 @@ def _arguments(command: Command) -> Iterator[Mapping[str, Any]]:
     if not command.forms:
         yield from command.arguments
         return
-    from flows.forms.fields import options_of
-    from flows.forms.form import form_named
+    from flows.forms.fields import form_named, options_of
 
     options = (option for form in command.forms for option in options_of(form_named(form)))
     found: dict[str, Mapping[str, Any]] = {}

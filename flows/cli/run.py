@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gptcore.base.errors import InputError
 
 if TYPE_CHECKING:
-    from flows.forms.form import Form
+    from flows.forms.fields import Form
     from tasks.report.analysis import Analysis
     from tasks.report.leaderboard import Leaderboard
 
@@ -65,8 +65,7 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     """
     from pydantic import ValidationError
 
-    from flows.forms.fields import flag_of, given_fields
-    from flows.forms.form import form_named
+    from flows.forms.fields import flag_of, form_named, given_fields
     from flows.servers.environment import require_servers
     from flows.servers.temporary_server import begin_server
     from flows.trainings.worker_policy import worker_policy

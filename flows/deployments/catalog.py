@@ -16,7 +16,7 @@ from flows.analysis import analyses
 from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
-from flows.forms.form import Form
+from flows.forms.fields import Form
 from flows.knowledge.flow import knowledge
 from flows.knowledge.reason import reason
 from flows.pipeline import pipeline

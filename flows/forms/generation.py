@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from flows.forms.fields import field
-from flows.forms.form import AbstractsPresetName, AbstractsTableName, Form, PromptTaskChoice, SizedPresetName
+from flows.forms.fields import AbstractsPresetName, AbstractsTableName, Form, PromptTaskChoice, SizedPresetName, field
 from gptcore.abstracts.config import SamplingConfig
 
 if TYPE_CHECKING:

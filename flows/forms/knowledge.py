@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flows.forms.fields import field
-from flows.forms.form import Form
+from flows.forms.fields import Form, field
 from flows.forms.readers import listed
 from gptcore.base.errors import InputError
 from gptcore.base.settings import Settings, replace_settings

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from flows.forms.fields import field
-from flows.forms.form import FamilyName, Form, PresetName, Rate, StudentName, TaskChoice
+from flows.forms.fields import FamilyName, Form, PresetName, Rate, StudentName, TaskChoice, field
 from flows.forms.settings import STUDENT, chosen_preset
 from gptcore.config import FinetuneConfig
 from gptcore.families import DEFAULT, FAMILIES

@@ -28,11 +28,19 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.report.entries import task_data
-from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard, published_rows
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
 from tasks.report.score import Score, ZeroShot, dataset_origin
-from tasks.report.suites import Suite, check_origin, notes_on, open_suite, read_leaderboard, record_row, row_of
+from tasks.report.suites import (
+    Suite,
+    check_origin,
+    notes_on,
+    open_suite,
+    read_leaderboard,
+    record_row,
+    row_of,
+    show_experiments,
+)
 from tasks.stages.dataset import BASELINES, encode_dataset, score_baselines
 from tasks.stages.evaluation import kept_blimp
 from tasks.stages.stage import VERSIONS

@@ -5,6 +5,8 @@ A suite is checkpoint x code x data x settings: runs that differ in any of these
 The rows as they were last read are kept beside MLflow's SQLite file until that changes: importing MLflow and opening
 its database takes longer than anybody waits for a table. A file that says of which database it is, is believed; any
 other one is written anew.
+
+And what the experiments look like to somebody who opens them: views of scores, a description.
 """
 
 from __future__ import annotations
@@ -31,6 +33,13 @@ from tasks.tracking.views import LEADERBOARD, leaderboard_line
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
+
+
+from gptcore.nlu.blimp import BLIMP
+from gptcore.nlu.published import OURS
+from tasks.report.card import table
+from tasks.report.leaderboard import published_notes
+from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_views, tag, view_path
 
 EXPERIMENT = LEADERBOARD
 PUBLISHED_EXPERIMENT = "gptmill/published"
@@ -295,3 +304,90 @@ def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
 
 def _cells(found: Mapping[str, Any]) -> dict[str, Cell]:
     return {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
+
+
+SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in spec.paper else spec.paper))
+"""The thirteen columns of a task each, MNLI's two; RACE's parts are left to the full table."""
+_GAP = "&emsp;"  # MLflow sets the description's columns without one
+_ROWS = 25  # of the description's table: MLflow takes 20,000 characters
+_LETTER, _MARGINS, _ARROW, _NARROWEST = 7, 24, 18, 50  # pixels of a column's header
+_SPLIT_AND_SEEDS = {tag("split"): 122, tag("seeds"): 60}  # the last that a window of 1600 pixels shows
+_BY_AVERAGE = metric("average")
+
+
+def _widths(names: Iterable[str]) -> dict[str, int]:
+    return {metric(name): max(_LETTER * len(name) + _MARGINS, _NARROWEST) for name in names}
+
+
+_NUMBERS = _widths(("average", *SCORES))
+_NUMBERS[_BY_AVERAGE] += _ARROW
+LEADERBOARD_PAGE = View(
+    LEADERBOARD_VIEW, "Leaderboard", "tags.kind != 'finetune'", _BY_AVERAGE, {**_NUMBERS, **_SPLIT_AND_SEEDS}
+)
+BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
+PUBLISHED_PAGE = View(
+    "published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, **_widths([BLIMP]), tag("table"): 110}
+)
+_PERPLEXITY = metric("validation/perplexity")
+PRETRAIN_PAGE = View(
+    "perplexities",
+    "Held-out perplexity",
+    "",
+    _PERPLEXITY,
+    {
+        _PERPLEXITY: 170,
+        metric("validation/bigram_perplexity"): 210,
+        metric("validation/trigram_perplexity"): 210,
+        metric("train/loss"): 90,
+        metric("tokens_seen"): 110,
+        metric("tokens_per_second"): 150,
+    },
+    ascending=True,
+)
+
+
+def show_experiments(tracker: Tracker) -> None:
+    """Bring views and descriptions up to date with the rows that MLflow holds.
+
+    Cheap where nothing changed: it reads the rows and the experiments' tags, and writes what differs.
+    """
+    record_published(tracker)
+    board = read_leaderboard(tracker)
+    ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
+    here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
+    numbers = _NUMBERS | _widths([*board.own_tasks, *board.zero_shot[:1]])  # those that some row has
+    page = dataclasses.replace(LEADERBOARD_PAGE, columns={**numbers, **LEADERBOARD_PAGE.columns})
+    views = [page, *([BLIMP_PAGE] if board.zero_shot else [])]
+    save_views(tracker, EXPERIMENT, views, _description(board, here, there))
+    models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
+    curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
+    save_views(tracker, PRETRAIN, [PRETRAIN_PAGE], curves)
+    words = f"Published test scores, x 100. [Open them as a table]({there}), or [ours]({here}).\n"
+    words += "".join(f"\n{note}\n" for note in published_notes(board.ordered))
+    save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
+
+
+def _description(board: Leaderboard, here: str, there: str) -> str:
+    """The table of the best rows in Markdown, under links to the views."""
+    ours = [row for row in board.ordered if row.kind != "published"]
+    ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
+    paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
+    header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
+    rows = [(row.name + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
+    more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
+    links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
+    return f"{links}\n\n{table(header, rows)}{more}\n"
+
+
+def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
+    """The first line's numbers: the UI folds the rest away."""
+    found = [(row.average(board.tasks), row) for row in (*ours[:1], *paper)]
+    named = [("the paper" if row.kind == "published" else row.name, row.split, average) for average, row in found]
+    averages = [f"{name} {average:.1f} ({split})" for name, split, average in named if average is not None]
+    return f"average x 100: {', '.join(averages) or 'no row has every task yet'}"
+
+
+def _texts(row: Row, board: Leaderboard) -> list[str]:
+    numbers = [row.average(board.tasks), *(row.percent.get(column) for column in SCORES)]
+    numbers += [row.zero_shot.get(column) for column in board.zero_shot[:1]]
+    return ["-" if number is None else f"{number:.1f}" for number in numbers]

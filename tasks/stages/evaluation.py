@@ -27,8 +27,7 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map
 from tasks.report.score import ZeroShot, zero_shot_of
-from tasks.stages.corpus import local_shards
-from tasks.stages.ngrams import ORDERS, SMALL
+from tasks.stages.corpus import ORDERS, SMALL, local_shards
 from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts

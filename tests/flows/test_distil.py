@@ -12,7 +12,7 @@ from flows.analysis import students as analysis
 from flows.distil import distil
 from flows.finetune import finetune_all
 from flows.forms.checks import check_taught
-from flows.forms.form import form_named
+from flows.forms.fields import form_named
 from flows.forms.parameters import (
     DistillationParameters,
     DistilParameters,

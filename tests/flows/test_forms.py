@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from flows.forms import choices
-from flows.forms.form import form_named
+from flows.forms.fields import form_named
 from flows.forms.readers import learning_rates
 from flows.forms.run_names import run_name
 from flows.trainings import train as module

@@ -13,7 +13,7 @@ import pytest
 
 from flows.cli import main as cli
 from flows.forms.parameters import SweepParameters
-from flows.sweep.rung import TrialInputs
+from flows.sweep.flow import TrialInputs
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo

@@ -10,9 +10,18 @@ import pytest
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.registry import COLUMNS, REGISTRY
-from tasks.report.experiments import LEADERBOARD_PAGE, SCORES, show_experiments
 from tasks.report.score import Score, zero_shot_of
-from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, Suite, open_suite, record_row, row_of
+from tasks.report.suites import (
+    EXPERIMENT,
+    LEADERBOARD_PAGE,
+    PUBLISHED_EXPERIMENT,
+    SCORES,
+    Suite,
+    open_suite,
+    record_row,
+    row_of,
+    show_experiments,
+)
 from tasks.tracking.provenance import Data, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import leaderboard_line, leaderboard_link
