@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.forms.fields import as_typed
-from flows.forms.readers import task_name
+from flows.forms.readers import as_typed, task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
 from flows.forms.settings import FROM_TASK
 from gptcore.base.errors import InputError, refuse_password, require

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler,
 from pydantic.fields import FieldInfo
 
 from flows.forms import readers
+from flows.forms.readers import as_typed
 from flows.servers.environment import LIGHT_STORE
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import TABLES
@@ -154,11 +155,6 @@ def spoken(text: str) -> str:
     """A description as ``--help`` has it: no capital where no name begins, no full stop."""
     text = re.sub(r"^[A-Z](?=[a-z ])", lambda first: first[0].lower(), text)
     return text if text.endswith("...") else text.removesuffix(".")
-
-
-def as_typed(value: Any) -> str:
-    """A value as a person types it: 6.25e-5, not 6.25e-05."""
-    return re.sub(r"e-0+", "e-", f"{value:g}") if isinstance(value, float) else str(value)
 
 
 def options_of(form: type[BaseModel]) -> list[FieldOption]:

@@ -1,7 +1,8 @@
-"""What the text of an option means to the field that it fills."""
+"""What the text of an option means to the field that it fills, and the other way round."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,11 @@ from typing import Any
 
 from flows.servers.environment import absolute
 from gptcore.base.errors import InputError
+
+
+def as_typed(value: Any) -> str:
+    """A value as a person types it: 6.25e-5, not 6.25e-05."""
+    return re.sub(r"e-0+", "e-", f"{value:g}") if isinstance(value, float) else str(value)
 
 
 def listed(comma_separated: str) -> list[str]:

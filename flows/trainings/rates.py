@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from flows.forms.fields import as_typed
+from flows.forms.readers import as_typed
 from flows.trainings.failures import Failures, first_line, leave_out, raise_if_all
 from flows.trainings.grid import Arm, Grid
 from flows.trainings.train import train_all
