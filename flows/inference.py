@@ -19,18 +19,17 @@ from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import own_rows
 from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
+from gptcore.evaluation.own_rows import Reasoner
 from gptcore.evaluation.predict import TaskModel
-from gptcore.evaluation.reasoner import Reasoner
 from gptcore.families import FAMILIES
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.machine.device import pick_device
-from gptcore.models.build import load_language_model, load_model, next_token_network
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
+from gptcore.models.files.layout import export_classifier, export_hugging_face
 from gptcore.models.files.release import export_release
-from gptcore.models.network import LanguageModel, Network
+from gptcore.models.network import LanguageModel, Network, load_language_model, load_model, next_token_network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import decoded_lines
@@ -72,7 +71,7 @@ def predict(
 
 
 def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Answer JSON lines with a task's best KagNET on dev rows, and say why; see :mod:`gptcore.evaluation.reasoner`.
+    """Answer JSON lines with a task's best KagNET on dev rows, and say why; see :mod:`gptcore.evaluation.own_rows`.
 
     Each answer says "by" which one, on which graph.
 

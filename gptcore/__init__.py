@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gptcore.config import ModelConfig as ModelConfig
-    from gptcore.models.build import load_model as load_model
+    from gptcore.models.network import load_model as load_model
     from gptcore.models.transformer import GPT as GPT
     from gptcore.text.tokenizer import Tokenizer as Tokenizer
 
@@ -22,7 +22,7 @@ _HOMES = {
     "GPT": "gptcore.models.transformer",
     "ModelConfig": "gptcore.config",
     "Tokenizer": "gptcore.text.tokenizer",
-    "load_model": "gptcore.models.build",
+    "load_model": "gptcore.models.network",
 }
 
 

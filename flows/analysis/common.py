@@ -103,7 +103,7 @@ class Trained:
     @property
     def weights(self) -> int:
         """Numbers that its network has, its heads counted, another one beside it not."""
-        from gptcore.models.build import build_model, shapes_only
+        from gptcore.models.network import build_model, shapes_only
 
         with shapes_only():
             return build_model(self.network).num_parameters

@@ -141,7 +141,7 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
     from flows.servers.model_server import Generation, Predictions, Service, serve  # brings torch along
     from gptcore.evaluation.predict import TaskModel
     from gptcore.machine.device import pick_device
-    from gptcore.models.build import load_language_model
+    from gptcore.models.network import load_language_model
 
     tokenizer = Tokenizer.load(str(words))
     about: dict[str, Any] = {"model": artifact.url, "digest": artifact.digest}

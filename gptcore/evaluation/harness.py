@@ -21,7 +21,7 @@ from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.machine.device import pick_device
-from gptcore.models.build import load_language_model
+from gptcore.models.network import load_language_model
 from gptcore.text.tokenizer import Tokenizer
 
 _AT_ONCE = 16  # texts that are written together
@@ -33,7 +33,7 @@ _SAMPLING = ("temperature", "top_k", "top_p")
 class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
     """A language model of any family, as the harness asks for one.
 
-    :param model: a folder that :func:`gptcore.models.build.load_language_model` opens.
+    :param model: a folder that :func:`gptcore.models.network.load_language_model` opens.
     :param tokenizer: that of its tokenizer. A text without a context stands behind an end of text, or for GPT-1, which
         has none, behind a full stop.
     :raises InputError: no such model or tokenizer, or two that do not go together.

@@ -26,9 +26,8 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.data.feed import by_length
 from gptcore.families import FAMILIES
-from gptcore.models.build import load_language_model, load_model
 from gptcore.models.encoder import Encoder
-from gptcore.models.network import LanguageModel
+from gptcore.models.network import LanguageModel, load_language_model, load_model
 from gptcore.text.tokenizer import Specials, Tokenizer
 
 _BATCH_TOKENS = 4096  # of one forward pass

@@ -43,7 +43,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.seeds import choose_rows
 from gptcore.evaluation.likelihood import Likelihood, NetworkLikelihood
-from gptcore.models.build import load_language_model
+from gptcore.models.network import load_language_model
 from gptcore.nlu import load_task
 from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, ZERO_SHOT_TASKS, check_zero_shot, read_paradigm
 from gptcore.nlu.encoded import dataset_fingerprint

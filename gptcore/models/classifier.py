@@ -19,9 +19,8 @@ from gptcore.base.files import checked_object, read_object, write_bytes_atomic, 
 from gptcore.base.settings import LARGEST_SIZE, recorded
 from gptcore.config import NetworkConfig, network_config
 from gptcore.families import FAMILIES
-from gptcore.models.build import build_model, shapes_only
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.network import Network
+from gptcore.models.network import Network, build_model, shapes_only
 from gptcore.nlu.forms import FORMS, form_named
 
 _RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0

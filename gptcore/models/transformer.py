@@ -29,7 +29,6 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
-from gptcore.models.build import shapes_only
 from gptcore.models.cpu import (
     Branches,
     causal_mask,
@@ -40,8 +39,8 @@ from gptcore.models.cpu import (
     keeps_weights,
     visible_mask,
 )
-from gptcore.models.files.read import read_model
-from gptcore.models.network import LanguageModel, LayerStates, check_transfer, initialise
+from gptcore.models.files.layout import read_model
+from gptcore.models.network import LanguageModel, LayerStates, check_transfer, initialise, shapes_only
 
 _SubLayer = Callable[[Tensor], Tensor]
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import derive_seed
 from gptcore.data.feed import by_length
-from gptcore.models.build import load_model
 from gptcore.models.encoder import Encoder
+from gptcore.models.network import load_model
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample
 from gptcore.text.tokenizer import Specials

@@ -26,10 +26,9 @@ from gptcore.data.masking import Masking, PieceTable, WordMasker
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
 from gptcore.machine.distributed import MicroBatches
 from gptcore.models.transformer import BothWays
-from gptcore.objectives.held_out import exponential, summed_metrics
 from gptcore.objectives.losses import fused_language_model_loss
 from gptcore.objectives.masked import told
-from gptcore.objectives.objective import PretrainingObjective, Text
+from gptcore.objectives.objective import PretrainingObjective, Text, exponential, summed_metrics
 
 _HELD_OUT = 0  # seed of what is hidden in held-out text: the same for every model
 

@@ -16,9 +16,8 @@ from gptcore.data.feed import Data, MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
 from gptcore.machine.distributed import MicroBatches, World
 from gptcore.models.network import LanguageModel
-from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.losses import fused_language_model_loss
-from gptcore.objectives.objective import PretrainingObjective, Text
+from gptcore.objectives.objective import PretrainingObjective, Text, perplexity
 
 
 class Sampler(Protocol):

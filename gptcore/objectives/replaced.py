@@ -24,10 +24,9 @@ from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network
-from gptcore.objectives.held_out import summed_metrics
 from gptcore.objectives.masked import Counted, told
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
-from gptcore.objectives.objective import PretrainingObjective, Text
+from gptcore.objectives.objective import PretrainingObjective, Text, summed_metrics
 
 WEIGHT = 50.0
 """Of the discriminator's loss (section 3.2, "lambda")."""

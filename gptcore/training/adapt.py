@@ -26,15 +26,13 @@ from gptcore.data.sampler import Blocks
 from gptcore.data.shards import Shards
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
-from gptcore.machine.distributed import World
-from gptcore.machine.sharding import Step
-from gptcore.models.build import build_model, load_language_model, next_token_network
-from gptcore.models.network import LanguageModel
-from gptcore.objectives.held_out import perplexity
+from gptcore.machine.distributed import Step, World
+from gptcore.models.network import LanguageModel, build_model, load_language_model, next_token_network
 from gptcore.objectives.next_token import PretrainData, language_model_objective
+from gptcore.objectives.objective import perplexity
 from gptcore.training.job import Job, finish_language_model, runner
 from gptcore.training.loop import Monitor, Trainer, Training
-from gptcore.training.schedules import warmup_linear
+from gptcore.training.optim import warmup_linear
 
 SPLITS = ("train", "valid", "test")
 _EVAL_TOKENS = 8192  # of a batch

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
-from gptcore.machine.sharding import placed_like
+from gptcore.machine.distributed import placed_like
 
 FORMAT = 2
 """Raised when the meaning of the files changes; a checkpoint of another format is not resumed from."""

@@ -41,10 +41,9 @@ from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
-from gptcore.models.build import build_model, load_model
 from gptcore.models.classifier import Classifier, Head
 from gptcore.models.heads import ClassificationModel
-from gptcore.models.network import Network
+from gptcore.models.network import Network, build_model, load_model
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import released_part_tokens
@@ -52,13 +51,11 @@ from gptcore.nlu.metrics import stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
-from gptcore.objectives.task import FinetuneData, finetune_objective
-from gptcore.objectives.task_distillation import TaughtRows, taught_classifier, taught_objective
+from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective, taught_classifier, taught_objective
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Progression, Trainer, Training
-from gptcore.training.optim import rates_by_depth
-from gptcore.training.schedules import taught_schedule
+from gptcore.training.optim import rates_by_depth, taught_schedule
 
 _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2

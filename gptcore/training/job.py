@@ -23,8 +23,7 @@ from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, network_config
 from gptcore.machine import process
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
-from gptcore.machine.distributed import World, join_world
-from gptcore.machine.sharding import whole
+from gptcore.machine.distributed import World, join_world, whole
 from gptcore.models.network import Network
 from gptcore.training.loop import Progression, Training
 

@@ -37,13 +37,12 @@ from gptcore.knowledge.config import KagNETConfig
 from gptcore.knowledge.grounded import Grounded
 from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, explained
 from gptcore.machine import process, rng
-from gptcore.machine.distributed import World
-from gptcore.machine.sharding import Step
+from gptcore.machine.distributed import Step, World
 from gptcore.nlu.examples import Example
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Monitor, Trainer, Training
-from gptcore.training.schedules import warmup_steps_linear
+from gptcore.training.optim import warmup_steps_linear
 
 _AT_ONCE = 64  # questions that are scored together
 

@@ -32,13 +32,11 @@ from gptcore.config import TrainingConfig
 from gptcore.data.feed import Data, Objective, Update, prefetched
 from gptcore.machine import rng
 from gptcore.machine.device import autocast, pick_dtype
-from gptcore.machine.distributed import World
+from gptcore.machine.distributed import World, clip_gradients, summing, whole
 from gptcore.machine.process import Interrupted, NonFiniteLoss, StopRequest
-from gptcore.machine.sharding import clip_gradients, summing, whole
 from gptcore.training import checkpoint
-from gptcore.training.optim import Rated, adam, adam_and_muon, optimizer_tensors, restore_optimizer, set_lr
+from gptcore.training.optim import Rated, Schedule, adam, adam_and_muon, optimizer_tensors, restore_optimizer, set_lr
 from gptcore.training.records import MetricsLog, Progress
-from gptcore.training.schedules import Schedule
 
 
 class Monitor(Protocol):

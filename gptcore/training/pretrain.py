@@ -35,17 +35,15 @@ from gptcore.data.shards import Shards
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITIES_FILE, Entities
 from gptcore.machine import process, rng
-from gptcore.machine.distributed import World
-from gptcore.machine.sharding import Step, shard, whole
-from gptcore.models.build import build_model, load_model
-from gptcore.models.files.read import read_model
+from gptcore.machine.distributed import Step, World, shard, whole
+from gptcore.models.files.layout import read_model
 from gptcore.models.knowledge_encoder import KnowledgeEncoder
-from gptcore.models.network import Network
+from gptcore.models.network import Network, build_model, load_model
 from gptcore.objectives.distillation import Distilled
 from gptcore.objectives.objective import PretrainingObjective, Text
 from gptcore.training.job import Job, finish_language_model, runner
 from gptcore.training.loop import Trainer, Training
-from gptcore.training.schedules import pretraining_schedule
+from gptcore.training.optim import pretraining_schedule
 
 _SNAPSHOTS = 8  # the first one after less than 1 % of the updates
 

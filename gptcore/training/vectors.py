@@ -27,12 +27,11 @@ from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, Triples
 from gptcore.knowledge.transe import Facts, TransE, link_prediction, ranks, transe_objective
 from gptcore.machine import process, rng
-from gptcore.machine.distributed import World
+from gptcore.machine.distributed import Step, World
 from gptcore.machine.process import Interrupted
-from gptcore.machine.sharding import Step
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Monitor, Trainer, Training
-from gptcore.training.schedules import warmup_steps_linear
+from gptcore.training.optim import warmup_steps_linear
 
 RANKS_FILE = "ranks.safetensors"
 _RANKED_AT_ONCE = 2048  # facts between two questions whether to stop

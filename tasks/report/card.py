@@ -194,7 +194,7 @@ _LIMITS = (
     "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
 )
 
-_USE = 'from gptcore.models.build import load_model\n\nlogits = load_model("model")'
+_USE = 'from gptcore.models.network import load_model\n\nlogits = load_model("model")'
 _CALL = "(ids)  # [B, T, V]"
 _HIDDEN_CALL = "(ids, segments=segments, mask=mask)"
 _OF_HIDDEN_WORDS = {

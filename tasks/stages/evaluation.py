@@ -275,7 +275,7 @@ def answer_prompts(
 
         def produce(out: Path) -> dict[str, Any]:
             from gptcore.machine.device import pick_device
-            from gptcore.models.build import load_language_model
+            from gptcore.models.network import load_language_model
             from gptcore.prompting.score import answer
 
             network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()

@@ -136,7 +136,7 @@ def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: S
             write_abstracts,
         )
         from gptcore.machine.device import pick_device
-        from gptcore.models.build import load_language_model
+        from gptcore.models.network import load_language_model
 
         folder = store.local(papers)
         train, test = (read_papers(folder, split) for split in ("train", "test"))

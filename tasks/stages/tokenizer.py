@@ -18,7 +18,7 @@ from gptcore.base.filesystems import exists, file_fingerprint, file_system
 from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
-from gptcore.models.files.read import read_model
+from gptcore.models.files.layout import read_model
 from gptcore.text.parts import part_files
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
@@ -118,7 +118,7 @@ def import_model(store: Store, url: str) -> Artifact:
     recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
 
     def produce(out: Path) -> dict[str, Any]:
-        from gptcore.models.build import build_model
+        from gptcore.models.network import build_model
 
         model = build_model(config).fill(tensors, url)
         model.save(out / "model")

@@ -189,7 +189,7 @@ class Continuation:
 
     def __init__(self, artifact: Artifact) -> None:
         from gptcore.machine.device import pick_device
-        from gptcore.models.build import load_language_model
+        from gptcore.models.network import load_language_model
         from gptcore.text.tokenizer import Tokenizer
 
         folder, words = model_files(artifact)

@@ -41,7 +41,7 @@ from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.loop import Trainer, Training
-from gptcore.training.schedules import warmup_linear
+from gptcore.training.optim import warmup_linear
 from tests.benchmarks.step import as_transformers, updating
 from tests.benchmarks.table import Work, beside
 from tests.gptcore.tiny_tasks import collate, sequences_of, task_rows

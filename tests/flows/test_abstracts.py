@@ -19,7 +19,7 @@ from gptcore.abstracts.config import EVALUATION, SWEEPS
 from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size
-from gptcore.models.build import load_model
+from gptcore.models.network import load_model
 from gptcore.storyworld.papers import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 from tasks.report.analysis import Analysis

@@ -26,7 +26,7 @@ from flows.servers import model_server
 from flows.servers.model_server import Generation, Passes, Predictions, application
 from gptcore.base.errors import InputError
 from gptcore.evaluation.predict import TaskModel
-from gptcore.models.build import load_model
+from gptcore.models.network import load_model
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.lineage import model_files
 from tests.expected import expected

@@ -20,8 +20,7 @@ from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.ngram import NgramModel
 from gptcore.evaluation.zero_shot import score_pairs
-from gptcore.models.build import build_model
-from gptcore.models.network import LanguageModel
+from gptcore.models.network import LanguageModel, build_model
 from gptcore.nlu.blimp import FIELDS, PAIRS, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer

@@ -19,8 +19,8 @@ from gptcore.config.operations import network_flops, pretraining_flops
 from gptcore.data.sampler import IGNORE_INDEX, WindowSampler
 from gptcore.data.shards import Shards
 from gptcore.machine import process
-from gptcore.models.build import load_model
 from gptcore.models.heads import ClassificationModel
+from gptcore.models.network import load_model
 from gptcore.models.transformer import GPT, BothWays
 from gptcore.objectives.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
 from gptcore.objectives.objective import Text

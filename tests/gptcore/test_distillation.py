@@ -23,9 +23,8 @@ from gptcore.config import (
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.data.feed import MicroBatch
 from gptcore.families import FAMILIES
-from gptcore.models.build import build_model
 from gptcore.models.encoder import Encoder
-from gptcore.models.network import Network
+from gptcore.models.network import Network, build_model
 from gptcore.models.transformer import GPT
 from gptcore.objectives.distillation import (
     HIDDEN_WORDS,

@@ -21,9 +21,9 @@ from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
-from gptcore.models.build import load_language_model
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import sinusoids
+from gptcore.models.network import load_language_model
 from gptcore.objectives.replaced import Detection
 from tests.expected import expected as table_of
 from tests.gptcore.test_parity import assert_agree

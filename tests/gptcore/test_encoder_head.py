@@ -19,12 +19,12 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, preset_named
 from gptcore.evaluation.predict import evaluate
 from gptcore.machine import process
-from gptcore.models.build import build_model
 from gptcore.models.classifier import Classifier, Head
 from gptcore.models.encoder import Encoder
-from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.files.encoders import BERT
-from gptcore.models.files.read import read_model
+from gptcore.models.files.layout import read_model
+from gptcore.models.heads import EncoderClassificationModel
+from gptcore.models.network import build_model
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.nlu import REGISTRY
 from gptcore.objectives.losses import task_loss

@@ -19,8 +19,8 @@ from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder, without_heads
-from gptcore.models.encoder_head import EncoderClassificationModel
-from gptcore.models.files.hugging_face import export_classifier, export_hugging_face
+from gptcore.models.files.layout import export_classifier, export_hugging_face
+from gptcore.models.heads import EncoderClassificationModel
 from gptcore.nlu import task_spec
 from gptcore.nlu.forms import form_of
 from gptcore.text.bpe import WordTokenizer

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import KnowledgeEncoderConfig
-from gptcore.models.build import load_model
 from gptcore.models.encoder import Encoder
-from gptcore.models.encoder_head import EncoderClassificationModel
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
+from gptcore.models.heads import EncoderClassificationModel
 from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
-from gptcore.objectives.entities import entities_objective
+from gptcore.models.network import load_model
+from gptcore.objectives.masked import entities_objective
 from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import N_VOCAB, gazetteer
 

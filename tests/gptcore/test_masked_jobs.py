@@ -21,7 +21,7 @@ from gptcore.data.shards import write_shards
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import Entities, Gazetteer, link_shards
 from gptcore.machine import process
-from gptcore.models.build import build_model, load_model
+from gptcore.models.network import build_model, load_model
 from gptcore.training import pretrain
 from tests.expected import expected
 from tests.gptcore import jobs

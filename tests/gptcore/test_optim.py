@@ -17,8 +17,7 @@ from gptcore.config import EncoderConfig, FinetuneConfig, LSTMConfig, PretrainCo
 from gptcore.machine import process
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
-from gptcore.models.encoder_head import EncoderClassificationModel
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.heads import ClassificationModel, EncoderClassificationModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
 from gptcore.training import finetune
@@ -27,11 +26,14 @@ from gptcore.training.optim import (
     adam,
     adam_and_muon,
     optimizer_tensors,
+    pretraining_schedule,
     rates_by_depth,
     restore_optimizer,
     set_lr,
+    warmup_cosine,
+    warmup_linear,
+    warmup_steps_linear,
 )
-from gptcore.training.schedules import pretraining_schedule, warmup_cosine, warmup_linear, warmup_steps_linear
 from tests.gptcore.jobs import stopped_and_resumed
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome

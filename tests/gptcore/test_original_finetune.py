@@ -34,8 +34,7 @@ from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
 from gptcore.objectives import task as task_objective
 from gptcore.training import best_epoch, finetune, loop
-from gptcore.training.optim import adam, set_lr
-from gptcore.training.schedules import warmup_linear
+from gptcore.training.optim import adam, set_lr, warmup_linear
 from tasks.report.score import Score
 from tasks.report.suites import Suite, row_of
 from tests.gptcore.jobs import StopAfter

@@ -21,9 +21,9 @@ from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.objectives import next_token
-from gptcore.objectives.held_out import perplexity
 from gptcore.objectives.losses import language_model_loss
 from gptcore.objectives.next_token import PretrainData, language_model_objective
+from gptcore.objectives.objective import perplexity
 from gptcore.training import checkpoint, loop, pretrain
 from gptcore.training.records import MetricsLog
 from tests.gptcore.jobs import (

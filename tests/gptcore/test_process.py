@@ -29,7 +29,7 @@ from gptcore.machine.distributed import World
 from gptcore.training import checkpoint
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Trainer, Training
-from gptcore.training.schedules import warmup_linear
+from gptcore.training.optim import warmup_linear
 from tests.expected import expected as table_of
 from tests.gptcore.jobs import StopAfter
 

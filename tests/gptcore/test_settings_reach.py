@@ -26,10 +26,9 @@ from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.machine.device import autocast
 from gptcore.machine.distributed import World
-from gptcore.models.build import load_model
-from gptcore.objectives.held_out import perplexity
+from gptcore.models.network import load_model
 from gptcore.objectives.next_token import NEXT_TOKEN, language_model_objective
-from gptcore.objectives.objective import Text
+from gptcore.objectives.objective import Text, perplexity
 from gptcore.training import adapt, finetune, pretrain
 from gptcore.training.pretrain import ValidationMonitor
 from tests.expected import expected

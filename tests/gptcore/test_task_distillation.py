@@ -20,21 +20,21 @@ from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.machine import process
-from gptcore.models.build import load_model
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, without_heads
-from gptcore.models.encoder_head import EncoderClassificationModel
+from gptcore.models.heads import EncoderClassificationModel
+from gptcore.models.network import load_model
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import EncodedExample
 from gptcore.objectives.augmentation import PROPOSALS, WordProposer, augmented
 from gptcore.objectives.losses import soft_class_loss, soft_tag_loss, task_loss
-from gptcore.objectives.task_distillation import (
+from gptcore.objectives.task import (
     TaughtClassifier,
     taught_classifier,
     taught_objective,
 )
 from gptcore.training import finetune
-from gptcore.training.schedules import taught_schedule
+from gptcore.training.optim import taught_schedule
 from tests.gptcore.jobs import stopped_and_resumed
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_encoder_head import QUICK as ENCODER

@@ -43,7 +43,7 @@ def pretraining(store: Store, steps: int | None, n_vocab: int = 40_478, **config
 
 
 def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> None:
-    from gptcore.models.build import build_model, shapes_only
+    from gptcore.models.network import build_model, shapes_only
 
     with shapes_only():
         network = build_model(preset_named("paper").model)

@@ -23,9 +23,8 @@ from gptcore.families import with_family as recorded_with
 from gptcore.models.network import LanguageModel, check_transfer, initialise
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import DecoderReader
-from gptcore.objectives.held_out import exponential, summed_metrics
 from gptcore.objectives.next_token import PretrainData, language_model_objective
-from gptcore.objectives.objective import PretrainingObjective, Text
+from gptcore.objectives.objective import PretrainingObjective, Text, exponential, summed_metrics
 
 FAMILY = Family(
     "windowed",

@@ -19,7 +19,7 @@ from gptcore.base.files import checked_object
 from gptcore.base.settings import replace_settings
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.models.files.folder import Exported, ModelFolder
-from gptcore.models.files.hugging_face import Layout
+from gptcore.models.files.layout import Layout
 from gptcore.models.files.release import BLOCK_PARTS, block_tensors, check_attention, check_original, ours
 from gptcore.text.bpe import UNKNOWN
 from gptcore.text.tokenizer import Tokenizer
@@ -87,7 +87,7 @@ class DecoderLayout(Layout):
         raise InputError("transformers' classifiers read other states or have no bias, so none of them is written")
 
     def write(self, model: Exported[ModelConfig], tokenizer: Tokenizer, folder: Path) -> None:
-        """See :func:`gptcore.models.files.hugging_face.export_hugging_face`."""
+        """See :func:`gptcore.models.files.layout.export_hugging_face`."""
         config = model.config
         self._check(config, tokenizer)
         state = model.state_dict()

@@ -24,7 +24,7 @@ from gptcore.base.settings import replace_settings
 from gptcore.base.tables import read_table
 from gptcore.config import EncoderConfig
 from gptcore.models.files.folder import Exported, ModelFolder
-from gptcore.models.files.hugging_face import Layout
+from gptcore.models.files.layout import Layout
 from gptcore.nlu.forms import Form
 from gptcore.text.tokenizer import Tokenizer
 
@@ -140,11 +140,11 @@ class EncoderLayout(Layout):
     # --- writing ---
 
     def write(self, model: Exported[EncoderConfig], tokenizer: Tokenizer, folder: Path) -> None:
-        """See :func:`gptcore.models.files.hugging_face.export_hugging_face`."""
+        """See :func:`gptcore.models.files.layout.export_hugging_face`."""
         self._write(model, model.config, {}, {}, tokenizer, folder)
 
     def write_classifier(self, model: TaskNetwork, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-        """See :func:`gptcore.models.files.hugging_face.export_classifier`."""
+        """See :func:`gptcore.models.files.layout.export_classifier`."""
         form = model.row_form
         if not form.transformers or (self.classes_of_places_alone and not form.places):
             raise InputError(

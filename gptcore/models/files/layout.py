@@ -1,4 +1,4 @@
-"""Hugging Face's folders: which family a folder is of, by its "model_type", and that family's layout."""
+"""Any of the three kinds of model folder, by what is in it; of Hugging Face's by "model_type", which names a family."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import read_json, write_json_atomic
+from gptcore.base.files import checked_object, read_json, write_json_atomic
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES, Family
-from gptcore.models.files.folder import Exported, ModelFolder
+from gptcore.models.files.folder import MODEL_TYPE, Exported, ModelFolder, read_own
+from gptcore.models.files.release import read_release
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import SETTINGS_FILE
 
@@ -100,17 +101,6 @@ def model_types() -> dict[str, Family]:
     return found
 
 
-def read_hugging_face(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:
-    """Configuration and tensors, by our names.
-
-    :param settings: those of config.json, with one of :func:`model_types`.
-    :raises InputError: naming the file, what was found and what was expected.
-    """
-    family = model_types()[settings["model_type"]]
-    layout: Layout = family.part("layout")
-    return layout.read(folder, settings, family.part("config")(family=family.name))
-
-
 def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, folder: Path) -> None:
     """Write a folder for ``transformers.AutoModelForCausalLM`` and ``AutoTokenizer``, both by ``from_pretrained``.
 
@@ -161,3 +151,38 @@ def _layout(config: NetworkConfig) -> Layout:
         raise InputError(f"a model of the family {family.title}: transformers has no such network")
     found: Layout = family.part("layout")
     return found
+
+
+def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """The configuration of a model and its tensors by our names, from any fsspec URL of a folder.
+
+    :raises InputError: naming the file, and what was expected of it.
+    """
+    config, tensors = _read(ModelFolder(url), url)
+    if config.layers > len(tensors):
+        raise InputError(f"{url}: {len(tensors)} tensors, expected those of {config.layers} blocks")
+    return config, tensors
+
+
+def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """The same, whether they fit together or not."""
+    if folder.has("params_shapes.json"):
+        return read_release(folder)
+    if folder.has("config.json"):
+        settings = folder.object("config.json")
+        kind = settings.get("model_type")
+        if kind == MODEL_TYPE:
+            return read_own(folder, "config.json", settings)
+        theirs = model_types()
+        if kind in theirs:
+            layout: Layout = theirs[kind].part("layout")
+            return layout.read(folder, settings, theirs[kind].part("config")(family=theirs[kind].name))
+        known = " or ".join((MODEL_TYPE, *theirs))
+        raise InputError(f"{folder.path('config.json')}: model_type = {kind!r}, expected {known}")
+    if folder.has("state.json"):
+        identity = folder.object("state.json", {"identity": dict})["identity"]
+        where = folder.path("state.json")
+        return read_own(
+            folder, "state.json", checked_object(identity, where, "a JSON object", {"model": dict})["model"]
+        )
+    raise InputError(f"{url}: not a model folder; expected config.json, state.json or params_shapes.json in it")
