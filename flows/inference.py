@@ -26,9 +26,8 @@ from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.machine.device import pick_device
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
-from gptcore.models.files.folder import ModelFolder
+from gptcore.models.files.folder import ModelFolder, export_release
 from gptcore.models.files.layout import export_classifier, export_hugging_face
-from gptcore.models.files.release import export_release
 from gptcore.models.network import LanguageModel, Network, load_language_model, load_model, next_token_network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of

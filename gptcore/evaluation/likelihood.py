@@ -243,11 +243,8 @@ class PseudoLikelihood:
         tokens = np.full((len(owner), width), self._pieces.pad, dtype=np.int64)  # (B, T)
         for row, window in enumerate(owner):
             ids = windows[window]
-            tokens[row, 0], tokens[row, 1 : 1 + len(ids)], tokens[row, 1 + len(ids)] = (
-                self._pieces.cls,
-                ids,
-                self._pieces.sep,
-            )
+            tokens[row, [0, 1 + len(ids)]] = self._pieces.cls, self._pieces.sep
+            tokens[row, 1 : 1 + len(ids)] = ids
         lengths = np.asarray([len(windows[window]) for window in owner]) + 2
         mask = np.arange(width) < lengths[:, None]
         every = np.arange(len(owner))

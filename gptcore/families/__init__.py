@@ -57,7 +57,7 @@ class Family:
     """Those of the settings `OF_OBJECTIVES` (:mod:`gptcore.config.training`) that this objective reads."""
     inputs: str = "gptcore.nlu.inputs:DecoderReader"
     """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.RowReader`: specials, order, truncation."""
-    head: str = "gptcore.models.heads:ClassificationModel"
+    head: str = "gptcore.models.classifier:ClassificationModel"
     """The network that is fine-tuned: this one and its linear layer."""
     places: bool = False
     """Whether it can be fine-tuned on tasks whose answers are places of a text."""

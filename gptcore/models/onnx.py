@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.models.classifier import Classifier
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Classifier
 from gptcore.nlu.inputs import MARKS
 
 INPUTS = ("tokens", "clf_position")

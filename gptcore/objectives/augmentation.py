@@ -93,11 +93,8 @@ class WordProposer:
         tokens = np.full((len(masked), width), self._pieces.pad, np.int64)  # (N, T)
         for row, (text, place) in enumerate(masked):
             ids = text[:room]
-            tokens[row, 0], tokens[row, 1 : 1 + len(ids)], tokens[row, 1 + len(ids)] = (
-                self._pieces.cls,
-                ids,
-                self._pieces.sep,
-            )
+            tokens[row, [0, 1 + len(ids)]] = self._pieces.cls, self._pieces.sep
+            tokens[row, 1 : 1 + len(ids)] = ids
             tokens[row, place + 1] = self._pieces.mask
         given = torch.from_numpy(tokens).to(self._device)
         states = self._encoder.encode(given, None, given != self._pieces.pad)

@@ -235,7 +235,25 @@ def attention_loss(student: Tensor, teacher: Tensor, visible: Tensor, weight: Te
 # --- block of rows by block of rows
 
 
-class _FusedLoss(torch.autograd.Function):
+class _Fused(torch.autograd.Function):
+    """A loss whose forward pass finds the gradients of its first inputs, too.
+
+    They are ``ctx.found``, and the inputs' types ``ctx.dtypes``, None for one that is absent.
+    """
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.found is None:
+            raise RuntimeError("a second backward pass through the fused loss: the first one took its gradients")
+        found, ctx.found = ctx.found, None
+        slopes = [  # the table's is the largest tensor of a small network: scaled in place
+            None if dtype is None else part.mul_(gradient).to(dtype)
+            for part, dtype in zip(found, ctx.dtypes, strict=True)
+        ]
+        return (*slopes, *[None] * (len(ctx.needs_input_grad) - len(slopes)))
+
+
+class _FusedLoss(_Fused):
     """Loss and gradients of softmax cross-entropy over ``hidden @ table.T``, block of rows by block of rows."""
 
     @staticmethod
@@ -266,15 +284,6 @@ class _FusedLoss(torch.autograd.Function):
         ctx.dtypes = hidden.dtype, table.dtype
         return total
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        if ctx.found is None:
-            raise RuntimeError("a second backward pass through the fused loss: the first one took its gradients")
-        d_hidden, d_table = ctx.found  # the table's is the largest tensor of a small network: scaled in place
-        ctx.found = None
-        hidden_dtype, table_dtype = ctx.dtypes
-        return d_hidden.mul_(gradient).to(hidden_dtype), d_table.mul_(gradient).to(table_dtype), None, None
-
 
 def _softmax(scores: Tensor, target: Tensor, weight: Tensor, slopes: bool) -> Tensor:
     """Turn ``scores`` [N, V] into -log P(target), in float32: [N, 1]. Float32 ones are overwritten.
@@ -301,7 +310,7 @@ def _softmax(scores: Tensor, target: Tensor, weight: Tensor, slopes: bool) -> Te
     return nats
 
 
-class _FusedSoftTargets(torch.autograd.Function):
+class _FusedSoftTargets(_Fused):
     """Loss and gradients of soft targets, block of rows by block of rows."""
 
     @staticmethod
@@ -342,17 +351,6 @@ class _FusedSoftTargets(torch.autograd.Function):
         ctx.found = d_hidden, d_table, d_bias
         ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
         return total * temperature**2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.found is None:
-            raise RuntimeError("a second backward pass through the fused loss: the first one took its gradients")
-        found, ctx.found = ctx.found, None
-        slopes = [
-            None if dtype is None else part.mul_(gradient).to(dtype)
-            for part, dtype in zip(found, ctx.dtypes, strict=True)
-        ]
-        return (*slopes, None, None, None, None, None)
 
 
 def _log_softmax(scores: Tensor, bias: Tensor | None, temperature: float) -> Tensor:

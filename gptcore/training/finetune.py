@@ -41,8 +41,7 @@ from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
-from gptcore.models.classifier import Classifier, Head
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Classifier, Head
 from gptcore.models.network import Network, build_model, load_model
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of

@@ -33,8 +33,8 @@ from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES, students
 from gptcore.machine.device import pick_dtype
+from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder
-from gptcore.models.heads import EncoderClassificationModel
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import EncoderReader

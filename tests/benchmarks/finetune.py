@@ -26,8 +26,7 @@ from gptcore.evaluation.predict import TaskModel, predict_rows
 from gptcore.machine.device import autocast, pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.machine.process import StopRequest
-from gptcore.models.classifier import Classifier
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Classifier
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.forms import form_of

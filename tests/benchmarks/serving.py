@@ -22,8 +22,8 @@ from transformers import AutoTokenizer, OpenAIGPTForSequenceClassification, pipe
 from gptcore.config import small
 from gptcore.evaluation.exported import INT8, MODEL, write_onnx
 from gptcore.evaluation.predict import predict_rows
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.files.layout import export_hugging_face
-from gptcore.models.heads import ClassificationModel
 from gptcore.models.onnx import OnnxClassifier
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task

@@ -19,10 +19,10 @@ from gptcore.config import EncoderConfig, LSTMConfig, ModelConfig, preset_named
 from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.machine.process import read_job
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.encoder import Encoder
+from gptcore.models.files.folder import export_release
 from gptcore.models.files.layout import export_hugging_face
-from gptcore.models.files.release import export_release
-from gptcore.models.heads import ClassificationModel
 from gptcore.models.network import build_model, load_model
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import PARADIGMS, read_paradigm

@@ -19,10 +19,10 @@ from gptcore.config.operations import network_flops, pretraining_flops
 from gptcore.data.sampler import IGNORE_INDEX, WindowSampler
 from gptcore.data.shards import Shards
 from gptcore.machine import process
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.network import load_model
 from gptcore.models.transformer import GPT, BothWays
-from gptcore.objectives.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
+from gptcore.objectives.next_token import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
 from gptcore.objectives.objective import Text
 from gptcore.training import pretrain
 from tests.expected import expected as table_of

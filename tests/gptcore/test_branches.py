@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gptcore.config import ModelConfig
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.cpu import fold
-from gptcore.models.heads import ClassificationModel
 from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.inputs import TaskBatch

@@ -19,11 +19,10 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, preset_named
 from gptcore.evaluation.predict import evaluate
 from gptcore.machine import process
-from gptcore.models.classifier import Classifier, Head
+from gptcore.models.classifier import Classifier, EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.files.encoders import BERT
 from gptcore.models.files.layout import read_model
-from gptcore.models.heads import EncoderClassificationModel
 from gptcore.models.network import build_model
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.nlu import REGISTRY

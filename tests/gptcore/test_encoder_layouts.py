@@ -18,9 +18,9 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.config.network import generator_config
 from gptcore.families import FAMILIES
+from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.files.layout import export_classifier, export_hugging_face
-from gptcore.models.heads import EncoderClassificationModel
 from gptcore.nlu import task_spec
 from gptcore.nlu.forms import form_of
 from gptcore.text.bpe import WordTokenizer

@@ -22,8 +22,8 @@ from gptcore.abstracts.documents import document, document_ids
 from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate
 from gptcore.models.files.decoders import SPECIAL_NAMES
+from gptcore.models.files.folder import export_release
 from gptcore.models.files.layout import export_hugging_face
-from gptcore.models.files.release import export_release
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from tests.realdata import real_data

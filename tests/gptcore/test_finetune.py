@@ -21,7 +21,7 @@ from gptcore.config import FinetuneConfig
 from gptcore.evaluation.predict import EVAL_ROW_SEED, evaluate
 from gptcore.evaluation.predictions import Predictions
 from gptcore.machine import process
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import read_encoded

@@ -22,7 +22,7 @@ from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.own_rows import read_records
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models import incremental
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.network import build_model
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.models.transformer import GPT

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import KnowledgeEncoderConfig
+from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
-from gptcore.models.heads import EncoderClassificationModel
 from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.models.network import load_model
 from gptcore.objectives.masked import entities_objective

@@ -11,7 +11,7 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import FORMS
 from gptcore.objectives import losses

@@ -15,9 +15,8 @@ from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import EncoderConfig, FinetuneConfig, LSTMConfig, PretrainConfig, preset_named
 from gptcore.machine import process
-from gptcore.models.classifier import Classifier
+from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
 from gptcore.models.encoder import Encoder
-from gptcore.models.heads import ClassificationModel, EncoderClassificationModel
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
 from gptcore.training import finetune

@@ -24,7 +24,7 @@ from gptcore.config import FinetuneConfig, LSTMConfig
 from gptcore.evaluation.predict import evaluate
 from gptcore.evaluation.predictions import Predictions
 from gptcore.machine import process
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import encode_task, read_encoded
 from gptcore.nlu.forms import form_of

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gptcore import GPT, ModelConfig
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.models.files.release import BLOCK_PARTS
+from gptcore.models.files.folder import BLOCK_PARTS
 from gptcore.models.incremental import open_reader
 from gptcore.objectives.losses import fused_language_model_loss, language_model_loss
 

@@ -15,7 +15,7 @@ from gptcore.base.errors import InputError
 from gptcore.evaluation import submission
 from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.submission import GLUE_TASKS, SUBMISSION, files_of, glue_submission
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec

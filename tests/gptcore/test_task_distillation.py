@@ -20,9 +20,8 @@ from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.machine import process
-from gptcore.models.classifier import Classifier
+from gptcore.models.classifier import Classifier, EncoderClassificationModel
 from gptcore.models.encoder import Encoder, without_heads
-from gptcore.models.heads import EncoderClassificationModel
 from gptcore.models.network import load_model
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import EncodedExample

@@ -8,7 +8,7 @@ import torch
 
 from gptcore.config import ModelConfig
 from gptcore.evaluation.submission import SUBMISSION, SubmissionFile
-from gptcore.models.heads import ClassificationModel
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import task_spec

@@ -17,8 +17,8 @@ import torch
 
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.machine.process import StopRequest
+from gptcore.models.classifier import ClassificationModel
 from gptcore.models.encoder import Encoder
-from gptcore.models.heads import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import encode_task

@@ -18,9 +18,16 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object
 from gptcore.base.settings import replace_settings
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
-from gptcore.models.files.folder import Exported, ModelFolder
+from gptcore.models.files.folder import (
+    BLOCK_PARTS,
+    Exported,
+    ModelFolder,
+    block_tensors,
+    check_attention,
+    check_original,
+    ours,
+)
 from gptcore.models.files.layout import Layout
-from gptcore.models.files.release import BLOCK_PARTS, block_tensors, check_attention, check_original, ours
 from gptcore.text.bpe import UNKNOWN
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS

@@ -15,8 +15,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, read_json, write_json_atomic
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES, Family
-from gptcore.models.files.folder import MODEL_TYPE, Exported, ModelFolder, read_own
-from gptcore.models.files.release import read_release
+from gptcore.models.files.folder import MODEL_TYPE, Exported, ModelFolder, read_own, read_release
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import SETTINGS_FILE
 
