@@ -24,7 +24,7 @@ def check_papers(form: Any) -> None:
 
     :raises InputError: for the first that is not there, or that nothing would read.
     """
-    from gptcore.abstracts.arxiv import archive_files
+    from gptcore.abstracts.documents import archive_files
 
     chosen_abstracts(form)
     if form.arxiv:

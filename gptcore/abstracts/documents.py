@@ -1,4 +1,8 @@
-"""Papers as documents of a language model (section 2.1), split by date (section 2.3), as text and as ids.
+"""Papers of the arXiv Archive (Geiger 2020) as documents of a language model (sections 2.1 and 2.3).
+
+A file of the archive, one a category, is tab-separated with quotes (csv's dialect), one paper a record; abstracts may
+hold line breaks. Papers that are cross-listed stand in several files: the arXiv identifier tells that they are one
+(section 2.2). A document is, as text and as ids:
 
     <|startoftext|> title <|sep|> abstract <|endoftext|>
 
@@ -8,21 +12,178 @@ embedding. No white space is encoded beside them (as the library that the paper 
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import datetime
+import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fsspec
 import numpy as np
 
-from gptcore.abstracts.arxiv import Paper
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_bytes_atomic
+from gptcore.base.filesystems import exists, file_fingerprint, file_system, is_folder
 from gptcore.data.shards import Tokens, token_dtype, write_shards
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
+
+CATEGORIES = ("cs.AI", "cs.LG", "cs.CL", "cs.CV")
+"""Those of the paper's subset (section 2)."""
+ENDINGS = (".tsv", ".tsv.xz", ".tsv.gz")
+_COLUMNS = ("arxiv_id", "created", "categories", "title", "abstract")
+_LONGEST = 1 << 20  # characters of a field; the longest abstract has some thousands
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper; texts have single spaces between their words and none around them."""
+
+    arxiv_id: str
+    created: datetime.date
+    """When it was submitted."""
+    categories: str
+    """As the archive has them: "cmp-lg,cs.CL"."""
+    title: str
+    abstract: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What some files hold, each paper once."""
+
+    papers: list[Paper]
+    """By date, papers of one day by identifier."""
+    read: int
+    """Records of all files."""
+    repeated: int
+    """Of them, records of a paper that an earlier one holds."""
+    empty: int
+    """Of them, records without a title or an abstract."""
+    other: int = 0
+    """Of them, records of other categories than the wanted ones."""
+
+
+def archive_files(url: str) -> list[str]:
+    """Addresses of the archive's files: of all in a folder in the order of their names, or the one that ``url`` is.
+
+    :raises InputError: there is none.
+    """
+    fs, path = file_system(url)
+    try:
+        if not is_folder(fs, path):
+            found = [path] if exists(fs, path) and path.endswith(ENDINGS) else []
+        else:
+            found = sorted(str(file) for file in fs.ls(path, detail=False) if str(file).endswith(ENDINGS))
+    except OSError as error:
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+    if not found:
+        raise InputError(f"{url}: no file of the arXiv Archive here, expected names ending in {', '.join(ENDINGS)}")
+    return [fs.unstrip_protocol(file) for file in found]
+
+
+def archive_fingerprint(files: Sequence[str]) -> list[dict[str, object]]:
+    """What tells the files' content from any other, in their order.
+
+    :raises InputError: a file that cannot be read.
+    """
+    try:
+        return [file_fingerprint(file) for file in files]
+    except OSError as error:
+        raise InputError(f"{error.filename or files}: cannot be read: {error}") from error
+
+
+def read_archive(
+    files: Sequence[str], progress: Callable[[int], object] | None = None, categories: Sequence[str] = ()
+) -> Archive:
+    """The papers of files, each once and in order of date.
+
+    Of several records of one paper the first counts, in the order of ``files``.
+
+    :param progress: called with 1 for each file read.
+    :param categories: only papers that are in one of these, first or not; none: :data:`CATEGORIES`, where any paper is
+        in one of those, and else every paper.
+    :raises InputError: a file that cannot be read or is no such table, a record that does not have its fields, a date
+        that is none, or no paper at all; names file and line.
+    """
+    papers: dict[str, Paper] = {}
+    read = empty = records = 0
+    for file in files:
+        for paper in _records(file):
+            read += 1
+            if not (paper.title and paper.abstract):
+                empty += 1
+            else:
+                records += 1
+                papers.setdefault(paper.arxiv_id, paper)
+        if progress is not None:
+            progress(1)
+    if not papers:
+        raise InputError(f"{', '.join(files)}: found no paper with a title and an abstract")
+    wanted = set(categories or CATEGORIES)
+    chosen = [paper for paper in papers.values() if wanted & set(categories_of(paper))]
+    if categories and not chosen:
+        there = ", ".join(sorted({name for paper in papers.values() for name in categories_of(paper)})[:20])
+        raise InputError(f"{', '.join(files)}: found no paper in {', '.join(categories)}, but in {there or 'none'}")
+    chosen = chosen or list(papers.values())
+    ordered = sorted(chosen, key=lambda paper: (paper.created, paper.arxiv_id))
+    return Archive(ordered, read, records - len(papers), empty, len(papers) - len(chosen))
+
+
+def categories_of(paper: Paper) -> list[str]:
+    """The categories of a paper, its own field first."""
+    return paper.categories.replace(",", " ").split()
+
+
+def field_of(paper: Paper) -> str:
+    """The field of a paper: the first of its categories."""
+    return next(iter(categories_of(paper)), "")
+
+
+def _records(file: str) -> Iterator[Paper]:
+    csv.field_size_limit(_LONGEST)
+    try:
+        with fsspec.open(file, "rb", compression="infer") as raw:
+            rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter="\t", strict=True)
+            header = next(rows, [])
+            missing = [name for name in _COLUMNS if name not in header]
+            if missing:
+                raise InputError(f"{file}: line 1: no column {', '.join(missing)}, expected {', '.join(_COLUMNS)}")
+            places = [header.index(name) for name in _COLUMNS]
+            for row in rows:
+                if not row:  # a blank line holds no record
+                    continue
+                where = f"{file}: line {rows.line_num}"
+                if len(row) != len(header):
+                    raise InputError(f"{where}: found {len(row)} fields, expected {len(header)}")
+                yield _paper([row[place] for place in places], where)
+    except csv.Error as error:
+        raise InputError(f"{file}: line {rows.line_num}: {error}; expected tab-separated fields with quotes") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: byte {error.start} of a block is not UTF-8: {error.reason}") from None
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise InputError(f"{file}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _paper(fields: list[str], where: str) -> Paper:
+    arxiv_id, created, categories, title, abstract = (" ".join(field.split()) for field in fields)
+    if not arxiv_id:
+        raise InputError(f"{where}: arxiv_id is empty, expected an identifier such as 1706.03762")
+    try:
+        date = datetime.date.fromisoformat(created)
+    except ValueError:
+        raise InputError(f"{where}: created: found {created!r:.40}, expected a date such as 2017-06-12") from None
+    return Paper(arxiv_id, date, categories, title, abstract)
+
+
+# --- papers as documents ---
+
 
 START_OF_TEXT, SEPARATOR = PAPER_MARKS
 N_MARKS = len(PAPER_MARKS)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.abstracts.arxiv import Paper, field_of
+from gptcore.abstracts.documents import Paper, field_of
 from gptcore.evaluation.overlap import Hashes, stretch_hashes
 
 _INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z0-9])s?\)")

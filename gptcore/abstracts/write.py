@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 
-from gptcore.abstracts.arxiv import Paper
 from gptcore.abstracts.config import SamplingConfig
-from gptcore.abstracts.documents import marks, prompt_ids
+from gptcore.abstracts.documents import Paper, marks, prompt_ids
 from gptcore.abstracts.measures import Written
 from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids

@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object, write_json_atomic
-from gptcore.base.seeds import derive_seed
-from gptcore.data.draws import below, sample_bits, uniforms
+from gptcore.base.seeds import below, derive_seed, sample_bits, uniforms
 from gptcore.text.tokenizer import Tokenizer
 
 PIECES_FILE = "pieces.json"

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.base.errors import InputError
-from gptcore.base.seeds import derive_seed
+from gptcore.base.seeds import Bits, below, derive_seed, sample_bits, uniforms
 from gptcore.config.training import SHORTEST
-from gptcore.data.draws import Bits, below, sample_bits, uniforms
 from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards

@@ -20,9 +20,8 @@ from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.predict import TaskModel
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
-from gptcore.knowledge.grounded import Concepts, ground
+from gptcore.knowledge.grounded import Concepts, Ways, ground
 from gptcore.knowledge.kagnet import KagNET, Questions, explained
-from gptcore.knowledge.paths import Ways
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.forms import form_of

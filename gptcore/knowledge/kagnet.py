@@ -25,8 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from gptcore.data.feed import MicroBatch
 from gptcore.knowledge.config import KagNETConfig
-from gptcore.knowledge.grounded import NONE, Grounded
-from gptcore.knowledge.paths import counts, ranges
+from gptcore.knowledge.grounded import NONE, Grounded, counts, ranges
 from gptcore.nlu.examples import Example
 
 _TOLD = 5  # paths of a choice that are told, the weightiest

@@ -26,9 +26,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.base.seeds import derive_seed
+from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.tables import read_table
-from gptcore.data.draws import below, sample_bits
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, Triples

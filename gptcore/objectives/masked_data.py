@@ -32,15 +32,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gptcore.base.seeds import derive_seed
+from gptcore.base.seeds import derive_seed, sample_bits, uniforms
 from gptcore.config import PretrainConfig
-from gptcore.data.draws import sample_bits, uniforms
 from gptcore.data.feed import MicroBatch, Update
 from gptcore.data.masking import Masked, Masking, PieceTable, WordMasker
-from gptcore.data.mentions import MaskedEntities, mask_entities
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
-from gptcore.data.shards import Shards
+from gptcore.data.shards import MaskedEntities, Shards, mask_entities
 from gptcore.machine.distributed import MicroBatches
 from gptcore.objectives.objective import Text
 

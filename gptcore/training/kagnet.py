@@ -28,9 +28,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gptcore.base.files import sha256_file, write_bytes_atomic, write_json_atomic
-from gptcore.base.seeds import derive_seed
+from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.settings import recorded
-from gptcore.data.draws import below, sample_bits
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.evaluation.predict import TaskModel
 from gptcore.knowledge.config import KagNETConfig

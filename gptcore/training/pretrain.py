@@ -30,8 +30,7 @@ from gptcore.base.files import read_object, sha256_file, write_json_atomic
 from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape, start_config
 from gptcore.config.distillation import check_teacher
-from gptcore.data.mentions import Mentions
-from gptcore.data.shards import Shards
+from gptcore.data.shards import Mentions, Shards
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITIES_FILE, Entities
 from gptcore.machine import process, rng

@@ -25,7 +25,7 @@ from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import ngram_perplexity
 from gptcore.evaluation.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
-from gptcore.prompting import evaluation_sets
+from gptcore.prompting import tasks as prompt_tasks
 from gptcore.text.corpus import build_corpus, read_corpus
 from gptcore.text.parts import part_files
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
@@ -229,10 +229,10 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
 
     :raises InputError: missing or broken data.
     """
-    recipe = recipe_of("overlap", {"n": N}, {"corpus": corpus, "files": evaluation_sets.fingerprint(datasets_url)})
+    recipe = recipe_of("overlap", {"n": N}, {"corpus": corpus, "files": prompt_tasks.fingerprint(datasets_url)})
 
     def produce(out: Path) -> dict[str, Any]:
-        texts = evaluation_sets.evaluation_texts(datasets_url)
+        texts = prompt_tasks.evaluation_texts(datasets_url)
         sets = [build_set(each.name, each.rows()) for each in texts]
         wanted = wanted_hashes(sets)
         parts = part_files(store.local(corpus), "train")

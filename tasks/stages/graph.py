@@ -26,8 +26,7 @@ from gptcore.data.masking import PieceTable
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.knowledge.entities import LONGEST, Entities, Gazetteer, link_shards, meant, read_links, spelled
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph
-from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, ground, shares
-from gptcore.knowledge.paths import Ways
+from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Ways, ground, shares
 from gptcore.knowledge.transe import entity_vectors
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.examples import Example

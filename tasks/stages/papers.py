@@ -16,13 +16,16 @@ from typing import Any
 
 from prefect import Task, task
 
-from gptcore.abstracts.arxiv import archive_files, archive_fingerprint, field_of, read_archive
 from gptcore.abstracts.config import TITLES, AdaptConfig, SamplingConfig
 from gptcore.abstracts.documents import (
     N_MARKS,
     SPLITS,
+    archive_files,
+    archive_fingerprint,
     distribution,
     encode_papers,
+    field_of,
+    read_archive,
     read_papers,
     split_by_date,
     write_papers,
@@ -58,7 +61,7 @@ def collect_papers(store: Store, arxiv_url: str, categories: Sequence[str] = ())
     """Titles and abstracts, each paper once, by date and split 9 : 0.5 : 0.5: ``train.txt`` and its like, and rows.
 
     :param arxiv_url: a file of the arXiv Archive, or a folder of them.
-    :param categories: see :func:`gptcore.abstracts.arxiv.read_archive`.
+    :param categories: see :func:`gptcore.abstracts.documents.read_archive`.
     :raises InputError: none there, one that is broken, or too few papers.
     """
     files = archive_files(arxiv_url)

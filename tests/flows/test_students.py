@@ -29,7 +29,7 @@ from flows.trainings.grid import Arm
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
-from gptcore.data.mentions import Mentions
+from gptcore.data.shards import Mentions
 from gptcore.families import FAMILIES
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph

@@ -15,17 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore import GPT
-from gptcore.abstracts.arxiv import CATEGORIES, Archive, Paper, archive_files, field_of, read_archive
 from gptcore.abstracts.config import EVALUATION, SPLIT, SWEEPS, SamplingConfig
 from gptcore.abstracts.documents import (
+    CATEGORIES,
     N_MARKS,
     SPLITS,
+    Archive,
+    Paper,
+    archive_files,
     distribution,
     document,
     document_ids,
     encode_papers,
+    field_of,
     marks,
     prompt_ids,
+    read_archive,
     split_by_date,
     write_texts,
 )

@@ -18,11 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.text import clean as clean_module
-from gptcore.text import repair as repair_module
 from gptcore.text import spacy_words
-from gptcore.text.clean import Repairs, clean, clean_stream, split_clean, standardise, words
-from gptcore.text.repair import repair
-from gptcore.text.spacy_words import BREAK, LineSplitter, Pieces
+from gptcore.text.clean import Repairs, clean, clean_stream, repair, split_clean, words
+from gptcore.text.spacy_words import BREAK, LineSplitter, Pieces, standardise
 from tests.expected import expected
 from tests.realdata import real_data
 
@@ -112,7 +110,7 @@ def test_words_do_not_depend_on_how_the_text_is_cut(text: str, places: list[int]
 def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int]) -> None:
     """The same with ftfy's segments, our long lines and the memory budget all shrunk to the size of these texts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repair_module, "SEGMENT", 7)
+        patch.setattr(clean_module, "SEGMENT", 7)
         repaired = "".join(repair(cut(text, places), Repairs()))
         assert repaired == ftfy.fix_text(text, max_decode_length=7)
         assert "".join(repair([text], Repairs())) == repaired
@@ -240,11 +238,11 @@ def test_blank_runs_take_linear_time() -> None:
 
 def test_the_short_way_is_taken_only_where_ftfy_straightens_quotes_and_nothing_else() -> None:
     """Every sequence of three of the short way's characters, ASCII represented by its classes."""
-    special = "".join(repair_module._CURLY.values()) + repair_module._DASHES
+    special = "".join(clean_module._CURLY.values()) + clean_module._DASHES
     alphabet = special + "aZ0 .'\"\n\t\x0c#;_~"
-    straight = str.maketrans({curly: plain for plain, row in repair_module._CURLY.items() for curly in row})
+    straight = str.maketrans({curly: plain for plain, row in clean_module._CURLY.items() for curly in row})
     for unescape in (True, False):
-        ascii_ = [chr(code) for code in range(128) if not repair_module._odd(unescape).search(chr(code))]
+        ascii_ = [chr(code) for code in range(128) if not clean_module._odd(unescape).search(chr(code))]
         assert ftfy.fix_text("".join(ascii_), unescape_html=unescape) == "".join(ascii_)
     for pair in itertools.product(alphabet, repeat=2):
         text = "".join(f"{first}{''.join(pair)}{last}" for first, last in itertools.product("aZ “”—", repeat=2))

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.data.masking import PieceTable
-from gptcore.data.mentions import Mentions, mask_entities
 from gptcore.data.sentence_pairs import SentencePairs
-from gptcore.data.shards import Shards
+from gptcore.data.shards import Mentions, Shards, mask_entities
 from gptcore.knowledge.entities import Entities, Gazetteer, meant, read_links, write_links
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.storyworld.formats import Writer

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore import GPT, ModelConfig, Tokenizer
-from gptcore.abstracts.arxiv import Paper
-from gptcore.abstracts.documents import document, document_ids
+from gptcore.abstracts.documents import Paper, document, document_ids
 from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate
 from gptcore.models.files.decoders import SPECIAL_NAMES

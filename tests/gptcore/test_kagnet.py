@@ -16,9 +16,8 @@ from torch import Tensor
 
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, bases, ground, shares
+from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, Ways, bases, ground, shares
 from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, softmax_in_groups
-from gptcore.knowledge.paths import Ways
 from gptcore.nlu.examples import Example
 from gptcore.training.kagnet import kagnet_objective
 from tests.expected import expected as table_of

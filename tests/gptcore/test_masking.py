@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from gptcore.base.seeds import derive_seed
+from gptcore.base.seeds import derive_seed, sample_bits, uniforms
 from gptcore.config import ModelConfig, PretrainConfig
-from gptcore.data.draws import sample_bits, uniforms
 from gptcore.data.masking import Masking, PieceTable, WordMasker
 from gptcore.data.shards import Shards
 from gptcore.machine.distributed import World

@@ -25,7 +25,8 @@ from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import PADDING, specials
 from gptcore.objectives import task as task_objective
 from gptcore.text.bpe import WordTokenizer
-from gptcore.text.clean import standardise, words
+from gptcore.text.clean import words
+from gptcore.text.spacy_words import standardise
 from tests.gptcore.test_export import hugging_face, write_release
 from tests.gptcore.tiny_tasks import randomised, small_world, task_network, task_rows
 from tests.realdata import real_data

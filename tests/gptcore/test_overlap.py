@@ -25,8 +25,7 @@ from gptcore.evaluation.overlap import (
     overlap,
     wanted_hashes,
 )
-from gptcore.prompting.evaluation_sets import PROMPTED, evaluation_texts, fingerprint
-from gptcore.prompting.tasks import PROMPT_TASKS
+from gptcore.prompting.tasks import PROMPT_TASKS, PROMPTED, evaluation_texts, fingerprint
 from gptcore.text.parts import Parts
 from tests.realdata import real_data
 
