@@ -32,6 +32,7 @@ from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import perplexity
 from gptcore.text.tokenizer import Tokenizer
 
+_TYPED = "standard input"  # what messages call text that is in no file
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
 _PROMPTS_AT_ONCE = 8  # a pass for eight takes little longer than for one, and their first lines are soon there
 _BATCH_TOKENS = 8192  # of one forward pass
@@ -64,7 +65,7 @@ def continue_lines(
     lines: Iterable[bytes],
     *,
     seed: int = 0,
-    name: str = "standard input",
+    name: str = _TYPED,
     **settings: Any,
 ) -> Iterator[dict[str, str]]:
     """Continue each line, several at a time and in their order.
@@ -91,9 +92,7 @@ def _prompt(tokenizer: Tokenizer, text: str, place: str) -> str:
     return text
 
 
-def text_perplexity(
-    model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[bytes], name: str = "standard input"
-) -> dict[str, float]:
+def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[bytes]) -> dict[str, float]:
     """How well a model predicts a text, which is one document whatever its lines.
 
     Windows of n_ctx tokens lie end to end, as in validation: every token but the first is predicted once, from those
@@ -113,7 +112,7 @@ def text_perplexity(
 
     def document() -> Iterator[str]:
         nonlocal n_words, n_bytes
-        for _, text in decoded_lines(lines, name):
+        for _, text in decoded_lines(lines, _TYPED):
             n_words += len(text.split())
             n_bytes += len(text.encode())
             yield text
@@ -122,9 +121,9 @@ def text_perplexity(
     parts += map(tokenizer.encode_clean, tokenizer.rows(document()))
     ids = np.concatenate(parts).astype(np.int64)  # [N]
     if not n_words and len(ids) > 1:
-        raise InputError(f"{name}: found no word, expected one or more")
+        raise InputError(f"{_TYPED}: found no word, expected one or more")
     if len(ids) < 2:
-        raise InputError(f"{name}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
+        raise InputError(f"{_TYPED}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
     alone = World(0, 1, model.tokens.weight.device)
     found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
     text_ids = ids if tokenizer.end_of_text is None else ids[1:]

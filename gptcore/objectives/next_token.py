@@ -65,6 +65,10 @@ class PretrainData:
         return list(dict.fromkeys(self._sampler.document(i) for i in range(first, first + self._batch_size)))
 
 
+def _windows(text: Text) -> WindowSampler:
+    return WindowSampler(text.shards, text.model.n_ctx, text.config.seed, *text.config.repeating)
+
+
 def language_model_objective(model: LanguageModel) -> Objective:
     """L1 as an objective of the training loop."""
 
@@ -84,9 +88,7 @@ class NextToken(PretrainingObjective):
 
     def data(self, text: Text, micro_batch_size: int | None) -> Data:
         """Random windows of the text."""
-        config = text.config
-        sampler = WindowSampler(text.shards, text.model.n_ctx, config.seed, *config.repeating)
-        return PretrainData(sampler, config.batch_size, micro_batch_size, text.world)
+        return PretrainData(_windows(text), text.config.batch_size, micro_batch_size, text.world)
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """See :func:`language_model_objective`."""
@@ -176,31 +178,23 @@ def both_ways_objective(model: BothWays, share: float) -> Objective:
     return objective
 
 
-class _MixedData:
-    """Updates of `batch_size` windows, shared out to processes and micro-batches."""
+class _MixedData(PretrainData):
+    """Windows of which some have hidden words."""
 
     def __init__(self, text: Text, micro_batch_size: int | None) -> None:
-        config = text.config
-        self._sampler = WindowSampler(text.shards, text.model.n_ctx, config.seed, *config.repeating)
-        self._masker = _masker(text, config.seed)
-        self._size, self._share = config.batch_size, _share(config)
-        self._micro = MicroBatches(config.batch_size, micro_batch_size, text.world)
+        super().__init__(_windows(text), text.config.batch_size, micro_batch_size, text.world)
+        self._masker, self._share = _masker(text, text.config.seed), _share(text.config)
 
     def update(self, step: int) -> Update:
         """Windows step * batch_size .. (step + 1) * batch_size."""
-        numbers = np.arange(step * self._size, (step + 1) * self._size)
+        numbers = np.arange(step * self._batch_size, (step + 1) * self._batch_size)
         whole = np.floor((numbers + 1) * self._share) > np.floor(numbers * self._share)  # evenly spread
-        batch = _hidden(self._sampler.batch(step, self._size), whole, numbers, self._masker)
+        batch = _hidden(self._sampler.batch(step, self._batch_size), whole, numbers, self._masker)
         n_next, n_words = _counts(batch)
         weights = {"next_weight": torch.tensor(1 / max(1, n_next)), "word_weight": torch.tensor(1 / max(1, n_words))}
         batches = [{name: part[its] for name, part in batch.items()} | weights for its in self._micro.parts]
         nothing = {name: torch.zeros(()) for name in weights}
         return Update([*batches, *[batches[-1] | nothing] * self._micro.idle], int(batch["words"].sum()))
-
-    def documents(self, step: int) -> list[str]:
-        """The documents of the update's windows, in order, each once."""
-        numbers = range(step * self._size, (step + 1) * self._size)
-        return list(dict.fromkeys(map(self._sampler.document, numbers)))
 
 
 class _HeldOut:

@@ -1,4 +1,6 @@
-"""Checkpoints that are complete or absent: safetensors and JSON, written aside, fsynced, renamed, checked on reading.
+"""What a training run keeps and tells while it runs: checkpoints, metrics.jsonl, and a progress bar or plain lines.
+
+Checkpoints are complete or absent: safetensors and JSON, written aside, fsynced, renamed, checked on reading.
 
 step-00000100/
     model.safetensors, optimizer.safetensors   one file a group of named tensors
@@ -9,10 +11,13 @@ step-00000100/
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
 import shutil
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +25,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
 from gptcore.machine.distributed import placed_like
@@ -141,3 +147,63 @@ def _prune(root: Path, keep: int) -> None:
         shutil.rmtree(folder)
     for leftover in root.glob(".step-*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+class MetricsLog:
+    """metrics.jsonl: one JSON object a line, {"step", "time" (unix seconds), "metrics": {name: value}}.
+
+    A checkpoint remembers what :meth:`sync` returns; a resumed run cuts the file there, so that it reads as if never
+    stopped.
+    """
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        """Open ``path``, keeping its first ``size`` bytes (fewer, up to a line's end, if it has become shorter)."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "a+b")  # noqa: SIM115 - closed by close()
+        self._file.seek(0)
+        kept = self._file.read(size)
+        self._file.truncate(kept.rfind(b"\n") + 1)
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one line and hand it to the operating system at once, so that a supervisor can read it."""
+        line = json.dumps({"step": step, "time": time.time(), "metrics": dict(metrics)}, allow_nan=False)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Make all lines durable; the file's size in bytes."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Progress:
+    """A bar on a terminal, else one plain line a report; silent where ``shown`` is false. Writes to stderr."""
+
+    def __init__(self, total: int, start: int, shown: bool) -> None:
+        self._total = total
+        self._shown = shown
+        on_terminal = shown and sys.stderr.isatty()
+        self._bar = tqdm(total=total, initial=start, unit="update", dynamic_ncols=True) if on_terminal else None
+
+    def advance(self) -> None:
+        """One update more."""
+        if self._bar is not None:
+            self._bar.update()
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the newest metrics."""
+        text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
+        elif self._shown:
+            print(f"step {step}/{self._total}: {text}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Leave the bar as it is and free the line."""
+        if self._bar is not None:
+            self._bar.close()

@@ -35,8 +35,8 @@ from gptcore.machine.device import autocast, pick_dtype
 from gptcore.machine.distributed import World, clip_gradients, summing, whole
 from gptcore.machine.process import Interrupted, NonFiniteLoss, StopRequest
 from gptcore.training import checkpoint
+from gptcore.training.checkpoint import MetricsLog, Progress
 from gptcore.training.optim import Rated, Schedule, adam, adam_and_muon, optimizer_tensors, restore_optimizer, set_lr
-from gptcore.training.records import MetricsLog, Progress
 
 
 class Monitor(Protocol):

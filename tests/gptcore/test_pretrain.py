@@ -25,7 +25,7 @@ from gptcore.objectives.losses import language_model_loss
 from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.objectives.objective import perplexity
 from gptcore.training import checkpoint, loop, pretrain
-from gptcore.training.records import MetricsLog
+from gptcore.training.checkpoint import MetricsLog
 from tests.gptcore.jobs import (
     ALONE,
     MODEL,
