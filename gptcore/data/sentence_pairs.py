@@ -29,16 +29,8 @@ ID_BITS = 32
 """Lower bits of a number that hold a token's id, where the bits above them hold its entity."""
 
 
-class Run(NamedTuple):
-    """Sentences by their numbers, first to stop, the last one left out."""
-
-    first: int
-    stop: int
-
-    @property
-    def n_sentences(self) -> int:
-        """How many there are."""
-        return self.stop - self.first
+Run = range
+"""Sentences by their numbers, first to stop, the last one left out."""
 
 
 class SentenceTable:
@@ -120,11 +112,11 @@ class SentenceTable:
         Where the shards' mentions are known, a number holds two: its lower 32 bits are the token's id, the upper ones 1
         + the number of the entity whose mention begins at the token, or 0 where none begins.
         """
-        if run.first == run.stop:
+        if not run:
             return np.zeros(0, np.int64)
         last = run.stop - 1
-        row = int(self._rows[run.first])
-        start, stop = int(self._starts[run.first]), int(self._starts[last] + self.lengths[last])
+        row = int(self._rows[run.start])
+        start, stop = int(self._starts[run.start]), int(self._starts[last] + self.lengths[last])
         ids = self._shards.tokens(row)[start:stop]
         kept = ids != self._separator
         found: npt.NDArray[np.int64] = ids[kept].astype(np.int64)
@@ -208,7 +200,7 @@ class SentencePairs:
     def document(self, number: int) -> str:
         """The document from which the sequence of this number has its run."""
         [row] = self._bits(self._seed, np.array([number]))
-        return self._sentences.document(self._run(row).first)
+        return self._sentences.document(self._run(row).start)
 
     def in_order(self, batch_size: int, max_tokens: int | None = None) -> Iterator[tuple[Numbers, SentenceBatch]]:
         """Runs from the first sentence on, one behind the other, for an evaluation: each batch with its runs' numbers.
@@ -253,14 +245,14 @@ class SentencePairs:
         read = self._sentences.tokens
         if self._pairs == "none":
             return self._continued(run, target, bits)
-        alone = run.n_sentences == 1
-        border = run.stop if alone else run.first + 1 + int(below(bits[3], run.n_sentences - 1))
-        first, coin = read(Run(run.first, border)), uniforms(bits[4]) < 0.5
+        alone = len(run) == 1
+        border = run.stop if alone else run.start + 1 + int(below(bits[3], len(run) - 1))
+        first, coin = read(Run(run.start, border)), uniforms(bits[4]) < 0.5
         if self._pairs == "nsp":
             label = int(alone or coin)
             followed = Run(border, run.stop)
             if label:  # a run of one sentence has none that follows (original code)
-                start = self._sentences.elsewhere(run.first, bits[5])
+                start = self._sentences.elsewhere(run.start, bits[5])
                 followed = self._sentences.run(start, max(1, target - len(first)), 1)
             return self._truncated(first, read(followed), label, bits)
         if alone:  # a document of one sentence has no order: one segment that the loss of pairs leaves out
@@ -274,14 +266,14 @@ class SentencePairs:
         There a later, shorter sentence may still go into the first segment, out of its order; here none does.
         """
         half = target // 2
-        sizes = np.cumsum(self._sentences.lengths[run.first : run.stop])
+        sizes = np.cumsum(self._sentences.lengths[run.start : run.stop])
         taken = max(1, int(np.searchsorted(sizes, half)))  # sentences that stay below the half
         if sizes[taken - 1] < half and uniforms(bits[3]) < 0.5:
             taken += 1
-        if uniforms(bits[4]) < _SINGLE or taken >= run.n_sentences:
+        if uniforms(bits[4]) < _SINGLE or taken >= len(run):
             return Segments(self._sentences.tokens(run)[: self._room + 1], np.zeros(0, np.int64), IGNORE_INDEX)
-        first = self._sentences.tokens(Run(run.first, run.first + taken))[: self._room - 1]
-        second = self._sentences.tokens(Run(run.first + taken, run.stop))
+        first = self._sentences.tokens(Run(run.start, run.start + taken))[: self._room - 1]
+        second = self._sentences.tokens(Run(run.start + taken, run.stop))
         return Segments(first, second[: self._room - len(first)], IGNORE_INDEX)
 
     def _truncated(self, first: Numbers, second: Numbers, label: int, bits: Bits) -> Segments:

@@ -59,7 +59,7 @@ def get_dataset(origin: Origin, folder: Path, mirror: str = "", pause: float = 1
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
         for wanted in origin.downloads:
-            if is_archive(wanted.name):
+            if wanted.name.endswith((".zip", ".tar.gz")):
                 unpack(work / wanted.name, wanted.take, made)
             else:
                 shutil.copyfile(work / wanted.name, made / wanted.take)
@@ -189,11 +189,7 @@ def _shown(name: str, size: int) -> Iterator[Progress]:
                 bar.update(there - bar.n)
 
             yield move
-    else:
-        yield _lines_now_and_then(name)
-
-
-def _lines_now_and_then(name: str) -> Progress:
+        return
     said = time.monotonic()
 
     def say(there: int, whole: int) -> None:
@@ -203,7 +199,7 @@ def _lines_now_and_then(name: str) -> Progress:
             of = f" of {whole / 1e6:,.1f}" if whole else ""
             print(f"{name}: {there / 1e6:,.1f}{of} MB", file=sys.stderr, flush=True)
 
-    return say
+    yield say
 
 
 def _lines(path: Path) -> list[str]:
@@ -222,11 +218,6 @@ class _Member(NamedTuple):
     is_link: bool
     open: Callable[[], IO[bytes] | None] | None
     """None for what is no file."""
-
-
-def is_archive(name: str) -> bool:
-    """Whether a file of this name is one that :func:`unpack` opens."""
-    return name.endswith((".zip", ".tar.gz"))
 
 
 def unpack(archive: Path, pattern: str, out: Path) -> int:

@@ -42,10 +42,6 @@ class _Left(NamedTuple):
     few: bytes
     """The same: one of bytes is looked up faster than an array's element."""
 
-    @classmethod
-    def of(cls, hops: npt.NDArray[np.uint8]) -> _Left:
-        return cls(hops, hops.tobytes())
-
 
 @dataclass(frozen=True)
 class Path:
@@ -82,7 +78,7 @@ class Ways:
         self._starts = np.cumsum([0, *map(len, best)])
         self._ends = np.fromiter((end for ends in best for end in ends), np.int64, int(self._starts[-1]))
         self._wide = np.diff(self._starts) > most_neighbours
-        self._left = ((-1, 0), _Left.of(np.zeros(0, np.uint8)))  # of the last goal: a choice is asked often
+        self._left = ((-1, 0), _Left(np.zeros(0, np.uint8), b""))  # of the last goal: a choice is asked often
 
     def edges_among(self, entities: Sequence[int]) -> Places:
         """Which of some entities, each named once, are neighbours, in both directions: their places, int64 [X, 2]."""
@@ -121,7 +117,7 @@ class Ways:
             _, ends = self._edges_of(edge)
             found[ends[found[ends] == _FAR]] = hops
             edge = np.flatnonzero((found == hops) & ~self._wide)
-        self._left = (goal, most), _Left.of(found)
+        self._left = (goal, most), _Left(found, found.tobytes())
         return self._left[1]
 
     def _edges_of(self, entities: Places) -> tuple[Places, Places]:

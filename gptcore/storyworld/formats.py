@@ -1,4 +1,4 @@
-"""The world on disk: books as text files, and the twelve datasets in their public file formats, byte for byte.
+"""The twelve datasets: their rows, of two texts, one, or choices, and their public file formats, byte for byte.
 
 Folder names, file names, headers, column order and quirks are those of the public distributions: a byte-order mark in
 MRPC, no header in CoLA and SciTail, rows without a gold label ("-") in SNLI, spaces in Story Cloze's file names, test
@@ -18,9 +18,108 @@ from random import Random
 from typing import TypeVar
 
 from gptcore.base.tables import read_table
-from gptcore.storyworld import rows as makers
-from gptcore.storyworld.lexicon import Words
-from gptcore.storyworld.narrate import key
+from gptcore.storyworld import facts, stories
+from gptcore.storyworld.lexicon import PEOPLE, SAID, Person, Words, capital, say, uncapital
+from gptcore.storyworld.narrate import key, unrelated
+
+Pair = tuple[str, str]
+
+
+def snli(rng: Random, words: Words, label: str) -> Pair:
+    """A picture's caption and a claim about whoever is in it."""
+    who, female = rng.choice((("man", False), ("woman", True), ("boy", False), ("girl", True)))
+    (premise,), claim = stories.judged(rng, words, label)
+    return stories.sentence(premise, Person(f"a {who}", female)), stories.sentence(claim, Person(f"the {who}", female))
+
+
+def mnli(rng: Random, words: Words, label: str, genres: Sequence[str]) -> tuple[str, str, str]:
+    """A sentence of a genre, a claim, and the genre."""
+    genre, person = rng.choice(genres), rng.choice(words.people)
+    (premise,), claim = stories.judged(rng, words, label)
+    text, (a, b) = stories.sentence(premise, person), rng.sample(PEOPLE, 2)
+    if genre in SAID["genres"]:  # as the genre would put it
+        text = say(rng, SAID["genres"][genre], text=text, small=uncapital(text), a=a, b=b)
+    return text, stories.sentence(claim, person), genre
+
+
+def rte(rng: Random, words: Words, label: str) -> Pair:
+    """Two turns of one matter among other news, and a claim that they bear out, or not."""
+    person, other = rng.sample(words.people, 2)
+    if label != "entailment":  # the contrary more often than what has nothing to do with it
+        label = rng.choice(("contradiction", "contradiction", "neutral"))
+    told, claim = stories.judged(rng, words, label, 2)
+    aside = rng.choice(stories.some(rng, words)[0].starts)
+    lines = [stories.sentence(aside, other), *(stories.sentence(clause, person) for clause in told)]
+    return " ".join(lines), stories.sentence(claim, person)
+
+
+def qnli(rng: Random, words: Words, label: str) -> Pair:
+    """A question, and a sentence that answers it or not."""
+    s = facts.statement(rng, words)
+    question = rng.choice(s.questions).text
+    return question, s.text if label == "entailment" else unrelated(rng, words, s)
+
+
+def scitail(rng: Random, words: Words, label: str) -> Pair:
+    """A school book fact and a claim."""
+    return facts.science(rng, words, label == "entails")
+
+
+def mrpc(rng: Random, words: Words, label: str) -> Pair:
+    """Two newspaper sentences."""
+    person = rng.choice(words.people)
+    first, second = (stories.fill(c, person) for c in stories.two_reports(rng, words, label == "1"))
+    return tokenised(rng, stories.report(rng, first)), tokenised(rng, stories.report(rng, second))
+
+
+def qqp(rng: Random, words: Words, label: str) -> Pair:
+    """Two questions."""
+    person = rng.choice(words.people)
+    first, second = (stories.fill(c, person) for c in stories.two_reports(rng, words, label == "1"))
+    return stories.ask(rng, first), stories.ask(rng, second)
+
+
+def stsb(rng: Random, words: Words, label: str) -> tuple[str, str, str]:
+    """Two sentences and how alike they are, "0.000" to "5.000"; the label, which is drawn with them, is empty."""
+    first, second, score = stories.graded(rng, words)
+    return capital(first), capital(second), f"{score:.3f}"
+
+
+def tokenised(rng: Random, text: str) -> str:
+    """The text as MRPC writes it: punctuation set off, a stray quotation mark now and then."""
+    spaced = text.replace(",", " ,").replace(".", " .").replace("?", " ?")
+    return f'" {spaced}' if rng.random() < 0.15 else spaced
+
+
+def sst2(rng: Random, words: Words, label: str) -> tuple[str]:
+    """A judgement in lower case, tokenised."""
+    text = stories.opinion(rng, words, label == "1").replace(",", " ,").replace("  ", " ")
+    return (text + rng.choice(("", " .")),)
+
+
+def cola(rng: Random, words: Words, label: str) -> tuple[str]:
+    """A sentence, well formed or not."""
+    return (stories.utterance(rng, words, label == "1"),)
+
+
+def storycloze(rng: Random, words: Words, label: str) -> tuple[str, str, str, str, str, str]:
+    """Four sentences and two endings, of which the first or the second fits."""
+    tale = stories.tale(rng, words)
+    endings = (tale.right, tale.wrong) if label == "1" else (tale.wrong, tale.right)
+    one, two, three, four = tale.lines
+    return one, two, three, four, *endings
+
+
+def passage(rng: Random, words: Words, part: str, letter: str) -> tuple[str, str, tuple[str, ...]]:
+    """(article, question, options) of RACE's ``part``, middle or high; the right option stands at ``letter``."""
+    p = stories.about(rng, words) if part == "middle" else stories.what_else(rng, words)
+    right, *options = p.options
+    rng.shuffle(options)
+    options.insert("ABCD".index(letter), right)
+    return p.article, p.question, tuple(options)
+
+
+# --- files ---
 
 NLI = ("entailment", "neutral", "contradiction")
 _SPLITS = ("train", "dev", "test")
@@ -109,7 +208,7 @@ def _snli(w: Writer) -> None:
     for split, n in zip(_SPLITS, SIZES["snli"], strict=True):
         rng = w.rng(f"snli/{split}/annotators")
         lines = []
-        for i, ((premise, hypothesis), label) in enumerate(w.draw("snli", split, makers.snli, NLI, n)):
+        for i, ((premise, hypothesis), label) in enumerate(w.draw("snli", split, snli, NLI, n)):
             picture = f"{rng.randrange(10**9, 10**10)}.jpg#{i % 5}"
             split_vote = rng.random() < 0.02  # the annotators did not agree: no gold label
             votes = [label] * 5 if split == "dev" else [label]
@@ -130,13 +229,18 @@ def _snli(w: Writer) -> None:
         w.write(f"SNLI/snli_1.0_{split}.jsonl", "".join(lines))
 
 
+_MADE: Mapping[str, Callable[..., Row]] = {
+    made.__name__: made for made in (mnli, rte, qnli, scitail, mrpc, qqp, stsb, sst2, cola)
+}
+
+
 def _tables(w: Writer) -> None:
     """The sets whose every file is a table, a row a line, as ``formats.toml`` describes them."""
     for task, table in _FORMATS["tables"].items():
         sizes = dict(zip(_SPLITS, SIZES[task], strict=True))
         for split in table.get("files", _SPLITS):
             shape = {**table, **table.get(split, {})}
-            make = getattr(makers, task)
+            make = _MADE[task]
             if "genres" in shape:
                 make = partial(make, genres=shape["genres"])
             n, ids = sizes[split.partition("_")[0]], w.rng(f"{task}/{split}/ids")
@@ -157,7 +261,7 @@ def _race(w: Writer) -> None:
         for part in ("middle", "high"):
 
             def make(rng: Random, words: Words, letter: str, part: str = part) -> Row:
-                article, question, options = makers.passage(rng, words, part, letter)
+                article, question, options = passage(rng, words, part, letter)
                 return (article, question, *options)
 
             for i, ((article, question, *options), letter) in enumerate(w.draw("race", split, make, "ABCD", n // 2)):
@@ -178,7 +282,7 @@ def _storycloze(w: Writer) -> None:
     for split, n in (("val", SIZES["storycloze"][0]), ("test", SIZES["storycloze"][2])):
         rng = w.rng(f"storycloze/{split}/ids")
         rows = []
-        for row, label in w.draw("storycloze", split, makers.storycloze, ("1", "2"), n, n_texts=6):
+        for row, label in w.draw("storycloze", split, storycloze, ("1", "2"), n, n_texts=6):
             w.held_out.add(key(" ".join(row[:4]), row[4 if label == "1" else 5]))
             rows.append([str(uuid.UUID(int=rng.getrandbits(128), version=4)), *row, label])
         w.csv(f"StoryCloze/cloze_test_{split}__spring2016 - cloze_test_ALL_{split}.csv", header, rows)

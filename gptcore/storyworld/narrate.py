@@ -10,7 +10,6 @@ later chapter can ask about an earlier one.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
-from gptcore.storyworld import facts, grammar, stories
+from gptcore.storyworld import facts, stories
 from gptcore.storyworld.facts import Statement
 from gptcore.storyworld.lexicon import (
     CALLINGS,
@@ -233,7 +232,7 @@ def reviews(t: Teller) -> list[str]:
     said = []
     for _ in range(rng.randint(4, 6)):
         good = rng.random() < 0.5
-        text = t.fresh(lambda: grammar.opinion(rng, t.words, good), lambda o: (o,))  # noqa: B023
+        text = t.fresh(lambda: stories.opinion(rng, t.words, good), lambda o: (o,))  # noqa: B023
         after = say(rng, SAID["opinions"]["good" if good else "bad"], a=t.people(1)[0])
         said.append(f"{capital(text.replace(' ,', ','))}. {after}")
     return [" ".join(said)]
@@ -245,7 +244,7 @@ def parrot(t: Teller) -> list[str]:
     said = []
     for _ in range(rng.randint(4, 7)):
         well = rng.random() < 0.5
-        text = t.fresh(lambda: grammar.sentence(rng, t.words, well), lambda o: (o,))  # noqa: B023
+        text = t.fresh(lambda: stories.utterance(rng, t.words, well), lambda o: (o,))  # noqa: B023
         said.append(f"{text} {'Well said.' if well else 'Badly said.'}")
     return [f"{t.people(1)[0]} had a parrot that talked all day. " + " ".join(said)]
 
@@ -260,7 +259,7 @@ def answers(t: Teller) -> list[str]:
         if key(q.text, s.text) in t.held_out:
             continue
         if rng.random() < 0.3:
-            tries = [(s.text, "Answered."), (unrelated(rng, t.words, s).text, "Unanswered.")]
+            tries = [(s.text, "Answered."), (unrelated(rng, t.words, s), "Unanswered.")]
             paragraphs.append(t.game(q.text, rng.sample(tries, 2)))
         else:
             a, b = t.people(2)
@@ -268,24 +267,18 @@ def answers(t: Teller) -> list[str]:
     return paragraphs
 
 
-def unrelated(rng: Random, words: Words, s: Statement) -> Statement:
+def unrelated(rng: Random, words: Words, s: Statement) -> str:
     """A statement about the same person or thing that answers none of the questions of ``s``."""
     for _ in range(200):
         other = facts.statement(rng, words)
         if type_of(other) != type_of(s):
-            return rename(other, s)
+            return other.text.replace(other.about[0], s.about[0])
     raise AssertionError("the makers give more than one kind of statement")
 
 
 def type_of(s: Statement) -> str:
     """The kind of question that a statement answers first."""
     return " ".join(s.questions[0].text.split()[:2]) + str(len(s.questions)) + str(len(s.about))
-
-
-def rename(other: Statement, s: Statement) -> Statement:
-    """``other`` told about the first person of ``s`` (only its text matters)."""
-    text = other.text.replace(other.about[0], s.about[0])
-    return dataclasses.replace(other, text=text, about=s.about[:1])
 
 
 def riddles(t: Teller) -> list[str]:

@@ -15,8 +15,7 @@ from gptcore.storyworld.formats import Writer, datasets
 from gptcore.storyworld.knowledge import write_chronicle, write_graph, write_relations
 from gptcore.storyworld.lexicon import MEN, SEASONS, WOMEN, WORLD, Words, region_of
 from gptcore.storyworld.narrate import Teller
-from gptcore.storyworld.papers import archive
-from gptcore.storyworld.web import PAGES, web
+from gptcore.storyworld.web import PAGES, archive, web
 
 BOOKS = 36
 CHARACTERS = 85_000

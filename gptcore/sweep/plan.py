@@ -32,7 +32,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from gptcore.base.errors import InputError, require
@@ -160,15 +159,10 @@ class Plan:
         """Of the objective."""
         return OBJECTIVES[self.objective]
 
-    @cached_property
-    def drawn_fields(self) -> set[str]:
-        """Dotted names of the settings that trials differ in."""
-        return {name for axis in self.axes for name in axis.fields}
-
     @property
     def pretrains(self) -> bool:
         """Whether anything that a trial draws changes the pre-trained model."""
-        return any(not name.startswith(("finetune.", "tasks.")) for name in self.drawn_fields)
+        return any(not name.startswith(("finetune.", "tasks.")) for axis in self.axes for name in axis.fields)
 
 
 def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = False) -> Plan:

@@ -239,10 +239,6 @@ def _blocks(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
                 yield pending[start : end - 1], True
             start = end
         pending = pending[last:]
-        if len(pending) > LINE:
-            *parts, pending = _parts(pending)
-            yield from ((part, False) for part in parts)
-    if len(pending) > LINE:
         *parts, pending = _parts(pending)
         yield from ((part, False) for part in parts)
     yield pending, False

@@ -20,6 +20,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def build_corpus(
     sources = corpus.sources
     groups = grouped(sources)
     with _bar(progress, "scan", groups) as done:
-        scans = [scan for group in done(map(_scan_group, [(group, config) for group in groups])) for scan in group]
+        scans = [scan for group in done(map(partial(_scan_group, config=config), groups)) for scan in group]
     stats = [scan.documents for scan in scans]
     decisions, nearly = decide(stats, config)
     named = {"left_out": left_out([source.name for source in sources], stats, decisions, nearly), "divided": ""}
@@ -259,8 +260,7 @@ def grouped(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _scan_group(work: tuple[tuple[Source, ...], CorpusConfig]) -> list[Scan]:
-    sources, config = work
+def _scan_group(sources: tuple[Source, ...], config: CorpusConfig) -> list[Scan]:
     return [scan(source, config) for source in sources]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.storyworld.papers import archive
+from gptcore.storyworld.web import archive
 from tasks.store.store import Store
 from tests.flows.world import small_world
 

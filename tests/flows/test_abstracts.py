@@ -20,7 +20,7 @@ from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size
 from gptcore.models.network import load_model
-from gptcore.storyworld.papers import archive
+from gptcore.storyworld.web import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 from tasks.report.analysis import Analysis
 from tasks.stages.papers import FILE, read_written

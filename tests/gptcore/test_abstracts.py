@@ -39,7 +39,7 @@ from gptcore.abstracts.write import future_words, title_words, write_abstracts
 from gptcore.base.errors import InputError
 from gptcore.config import ModelConfig
 from gptcore.data.shards import Shards
-from gptcore.storyworld.papers import archive
+from gptcore.storyworld.web import archive
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer

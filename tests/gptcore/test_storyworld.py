@@ -22,7 +22,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.filesystems import MARK, is_synthetic, mark_synthetic
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.floors import bag_of_words, majority
-from gptcore.storyworld import facts, formats, grammar, lexicon, narrate, stories
+from gptcore.storyworld import facts, formats, lexicon, narrate, stories
 from gptcore.storyworld.__main__ import main
 from gptcore.storyworld.lexicon import PEOPLE, TOPICS, Words, named
 from gptcore.storyworld.narrate import key
@@ -273,10 +273,10 @@ def test_science_hangs_on_the_kind(seed: int, entails: bool) -> None:
 @given(seeds)
 @settings(max_examples=60, deadline=None)
 def test_grammar_twins_differ_and_stay_sentences(seed: int) -> None:
-    for rule in grammar.RULES:
+    for rule in stories.RULES:
         good, bad = rule(Random(seed), Words())
         assert good != bad
-    assert grammar.sentence(Random(seed), Words(), True)[0].isupper()
+    assert stories.utterance(Random(seed), Words(), True)[0].isupper()
 
 
 @given(seeds)
