@@ -13,7 +13,6 @@ from flows.servers import signals
 from flows.trainings.chain import books_to_shards, trained_model
 from flows.trainings.grid import Arm, encoded_tasks, grid_of, pretrained_arm
 from flows.trainings.leaderboard import score_tasks
-from gptcore.config import Preset
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
@@ -21,7 +20,6 @@ from tasks.stages.corpus import measure_ngrams
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.stages.training import Distillation, network_of
-from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.store import Store
 
@@ -40,7 +38,11 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     chosen = chosen_tasks(parameters.tasks, datasets_url)
     tokenizer = own_tokenizer(store, teacher)
     datasets, left_out = encoded_tasks(store, datasets_url, chosen, FAMILIES[preset.family], tokenizer)
-    shards = _shards(store, teacher, tokenizer, preset, parameters)
+    if teacher.stage == "pretrain":  # the text that it was made from; of a teacher from elsewhere the given books
+        shards = ancestor(store, teacher, "shards")
+    else:
+        raw = RawCorpus.at(parameters.corpus)
+        shards = books_to_shards(store, raw, preset, parameters.dask, tokenizer, by_partition=False).shards
     settings = (preset.model, preset.pretrain, measure_ngrams(store, shards, parameters.dask), parameters.nproc)
     distillation = Distillation(teacher, preset.distil)
     student = trained_model(PretrainRequest(store, shards, *settings, distillation=distillation))
@@ -49,13 +51,3 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     arms = [Arm(label, student, teacher=taught_by), taught_by]
     grid = grid_of(store, preset, datasets_url, chosen, datasets, arms, parameters.seeds)
     return score_tasks(grid, parameters.jobs, left_out=left_out)
-
-
-def _shards(
-    store: Store, teacher: Artifact, tokenizer: Artifact, preset: Preset, parameters: DistilParameters
-) -> Artifact:
-    """The text that the teacher was made from; of a teacher from elsewhere the given books, by its tokenizer."""
-    if teacher.stage == "pretrain":
-        return ancestor(store, teacher, "shards")
-    raw = RawCorpus.at(parameters.corpus)
-    return books_to_shards(store, raw, preset, parameters.dask, tokenizer, by_partition=False).shards

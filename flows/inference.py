@@ -76,7 +76,8 @@ def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[st
 
     :raises InputError: the store has none, or a broken row.
     """
-    records = [found for found in store.newest("kagnet") if _asked(store, found.artifact) == task]
+    asked = ((found, store.manifest(ancestor(store, found.artifact, "grounded"))) for found in store.newest("kagnet"))
+    records = [found for found, grounded in asked if grounded["config"]["task"] == task]
     if not records:
         raise InputError(f"--explain: found no KagNET for {task} in {store.url}, expected one; gptmill reason makes it")
     scores = [TrainingCounts.parse(found.manifest["counts"]).figures["dev/score"] for found in records]
@@ -93,11 +94,6 @@ def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[st
     )
     by = f"{best.artifact.short} on {GraphCounts.of(store, graph).name}"
     return ({**answer, "by": by} for answer in reasoner.answers(lines))
-
-
-def _asked(store: Store, kagnet: Artifact) -> str:
-    """The task whose questions a KagNET answers."""
-    return str(store.manifest(ancestor(store, kagnet, "grounded"))["config"]["task"])
 
 
 _OF_TASKS = ("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")

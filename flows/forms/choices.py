@@ -13,9 +13,8 @@ from itertools import islice
 from typing import Any
 
 from httpx import HTTPError
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import DeploymentUpdate
-from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.sorting import DeploymentSort
 from prefect.exceptions import PrefectException
 
@@ -91,13 +90,8 @@ def list_checkpoints(store: Store) -> None:
             ]
             choices = checkpoints_of(store) if forms else []
             for deployment in forms:
-                _update(client, deployment, choices)
+                there = deployment.parameter_openapi_schema or {}
+                if (schema := with_choices(there, choices)) != there:
+                    client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
     except (HTTPError, PrefectException):
         logger().warning("the forms do not list the checkpoints of %s yet", store.url, exc_info=True)
-
-
-def _update(client: SyncPrefectClient, deployment: DeploymentResponse, choices: list[str]) -> None:
-    there = deployment.parameter_openapi_schema or {}
-    schema = with_choices(there, choices)
-    if schema != there:
-        client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))

@@ -61,7 +61,8 @@ def dispatches_trainings(trainings: Iterable[Training[object]]) -> bool:
         logger().info("trainings run in this process: the Prefect server is this command's own")
         return False
     with get_client(sync_client=True) as client:
-        if _pool(client) == GPU:
+        root = flow_run.root_flow_run_id  # none where no run of Prefect's does this
+        if root and client.read_flow_run(UUID(str(root))).work_pool_name == GPU:
             return False  # a worker that takes one run at a time would wait for itself
         deployed = _is_deployed(client)
     if deployed and worker_online(GPU):
@@ -207,9 +208,3 @@ def _followed(client: SyncPrefectClient, child: FlowRun, own: bool, wait: Wait) 
         raise
     finally:
         wait.over()
-
-
-def _pool(client: SyncPrefectClient) -> str | None:
-    """The work pool that runs this process' flow; None where none does."""
-    root = flow_run.root_flow_run_id
-    return client.read_flow_run(UUID(str(root))).work_pool_name if root else None

@@ -13,7 +13,7 @@ from typing import Any, cast
 from prefect import flow, tags
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from flows.forms.fields import as_typed
+from flows.forms.readers import as_typed
 from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all

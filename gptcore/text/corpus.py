@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -58,6 +58,7 @@ ROW = 1 << 19  # characters of a row, more by at most one line (or part of a ver
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
 
 
+T = TypeVar("T")
 Progress = Callable[[str, int, int], object]
 """Called with the pass ("scan" or "clean"), the bytes of source files done, and those in all."""
 
@@ -108,7 +109,7 @@ def build_corpus(
     """
     check_fraction(config)
     sources = corpus.sources
-    groups = grouped(sources)
+    groups = grouped(sources, lambda source: source.size)
     with _bar(progress, "scan", groups) as done:
         scans = [scan for group in done(map(partial(_scan_group, config=config), groups)) for scan in group]
     stats = [scan.documents for scan in scans]
@@ -247,16 +248,19 @@ class _Job:
         return self.out / _DONE / f"{self.index:05d}.json"
 
 
-def grouped(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
-    """Consecutive sources, about GROUP bytes together: neither a job a tiny file nor a whole corpus in one."""
-    groups: list[list[Source]] = []
+def grouped(items: Iterable[T], size: Callable[[T], int], most: int = 0) -> list[tuple[T, ...]]:
+    """Consecutive items, about ``most`` bytes together: neither a job a tiny file nor a whole corpus in one.
+
+    :param most: 0: :data:`GROUP`.
+    """
+    groups: list[list[T]] = []
     room = 0
-    for source in sources:
-        if not groups or source.size > room:
+    for item in items:
+        if not groups or size(item) > room:
             groups.append([])
-            room = GROUP
-        groups[-1].append(source)
-        room -= source.size
+            room = most or GROUP
+        groups[-1].append(item)
+        room -= size(item)
     return [tuple(group) for group in groups]
 
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from gptcore.base.files import try_lock
@@ -94,7 +93,7 @@ def _of_driver() -> list[tuple[str, str]]:
     return gpus
 
 
-@cache
+@functools.cache
 def _of_smi() -> list[tuple[str, str]]:
     """The same, as NVIDIA's own program tells it; nothing where that is not installed or does not answer."""
     if not _device_files():

@@ -128,7 +128,8 @@ def run_job(
         left = read_outcome(running.outcome)
         running.outcome.unlink(missing_ok=True)
     lines = _tail(output, earlier)
-    ending = (left.code, left.reason) if left and code else (code, _last_words(lines))  # none counts that was mended
+    last = lines[-1].removeprefix("error: ") if lines else "the job gave no reason"  # where it left no outcome
+    ending = (left.code, left.reason) if left and code else (code, last)  # none counts that was mended
     return _result(module, ending, running.ending, workspace, lines)
 
 
@@ -216,11 +217,6 @@ def _follow(
 def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> None:
     if records := metrics.read():
         on_metrics(records)
-
-
-def _last_words(lines: list[str]) -> str:
-    """The last lines that a job printed which left no outcome."""
-    return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "the job gave no reason")
 
 
 def _result(module: str, ending: tuple[int, str], how: str, workspace: Path, lines: list[str]) -> dict[str, Any]:

@@ -56,11 +56,8 @@ def generate_world(store: Store, seed: int = SEED) -> Artifact:
             shutil.rmtree(leftover)
         return generate(out, seed)
 
-    return build(store, recipe, produce, "storyworld", _made).artifact
-
-
-def _made(counts: Mapping[str, Any]) -> str:
-    return f"synthetic: {counts['books']} books, {counts['dataset_files']} files of datasets"
+    told = "synthetic: {books} books, {dataset_files} files of datasets"
+    return build(store, recipe, produce, "storyworld", told.format_map).artifact
 
 
 _SMALL_TO_CLEAN, _SMALL_TO_ENCODE = 1_000_000, 4_000_000

@@ -88,11 +88,8 @@ def measure_speed(store: Store, model: Artifact, dataset: Artifact) -> dict[str,
         }
         return run_job("gptcore.evaluation.speed", job, workspace, on_metrics=lambda records: None)
 
-    return build(store, recipe, produce, "speed", _timed, model.short, "model", transient=("exported",)).counts
-
-
-def _timed(counts: Mapping[str, Any]) -> str:
-    return f"{counts['torch']['milliseconds']:.2f} ms a row, as ONNX {counts['onnx']['milliseconds']:.2f}"
+    timed = "{torch[milliseconds]:.2f} ms a row, as ONNX {onnx[milliseconds]:.2f}"
+    return build(store, recipe, produce, "speed", timed.format_map, model.short, "model", ("exported",)).counts
 
 
 @task(name="held-out", task_run_name="held-out {checkpoint.short}, pairs {pairs}", **STAGE_OPTIONS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -246,14 +246,13 @@ def ground_questions(
     def produce(out: Path) -> dict[str, Any]:
         counts: dict[str, Any] = {"task": spec.name, "splits": {}}
         splits = {split: load_task(spec.name, datasets_url, split) for split in labelled_splits(spec, datasets_url)}
-        folders = store.local(graph), store.local(vectors)
+        laid = partial(_ground, store.local(graph), store.local(vectors), config)
         meter = Meter("grounded", "questions")
         with partition_map(small=sum(map(len, splits.values())) <= _SMALL) as each:
             for split, examples in splits.items():
                 blocks = [examples[first : first + _BLOCK] for first in range(0, len(examples), _BLOCK)]
-                jobs = [_Block(*folders, config, tuple(block)) for block in blocks]
                 done, parts, coverage = meter.counting(split, len(examples)), [], Coverage()
-                for block, (part, covered) in zip(blocks, each(_ground, jobs), strict=True):
+                for block, (part, covered) in zip(blocks, each(laid, blocks), strict=True):
                     parts.append(part)
                     coverage.update(covered)
                     done(len(block))
@@ -270,18 +269,10 @@ def ground_questions(
     return build(store, recipe, produce, "grounded", _covered, spec.name).artifact
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Questions to be laid over a graph, and the folders that say what it is."""
-
-    graph: Path
-    vectors: Path
-    config: GroundingConfig
-    examples: tuple[Example, ...]
-
-
-def _ground(block: _Block) -> tuple[Grounded, Coverage]:
-    return ground(block.examples, *_opened(block.graph, block.vectors, block.config), block.config)
+def _ground(
+    graph: Path, vectors: Path, config: GroundingConfig, examples: Sequence[Example]
+) -> tuple[Grounded, Coverage]:
+    return ground(examples, *_opened(graph, vectors, config), config)
 
 
 @lru_cache(maxsize=1)

@@ -12,9 +12,8 @@ both are in an object store.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,13 +74,13 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
     def produce(out: Path) -> dict[str, Any]:
         needed = dict(zip(sources, recipes, strict=True))
         missing = _missing(store, needed)
-        jobs = [_CleanJob(store, group, tuple(needed[s] for s in group), config) for group in grouped(missing)]
+        jobs = [{source: needed[source] for source in group} for group in grouped(missing, lambda each: each.size)]
         done = Meter("corpus", "MB", 1_000_000).counting("clean", sum(source.size for source in missing))
         shared = _local_folder(store)
         reads = local_path(missing[0]) if missing else None
         with partition_map(dask_address, shared=shared, reads=reads, small=len(jobs) <= 1) as parallel:
-            for job, _ in zip(jobs, parallel(_clean, jobs), strict=True):
-                done(sum(source.size for source in job.sources))
+            for job, _ in zip(jobs, parallel(partial(_clean, store, config), jobs), strict=True):
+                done(sum(source.size for source in job))
         # Read several at once, parsed one after the other: numpy parses a header with ast.literal_eval, and that of
         # Python 3.11 fails where a garbage collection lets in another thread that does the same (SystemError).
         known = _each(lambda part: (store.manifest(part)["counts"], store.read(part, DOCUMENTS)), parts)
@@ -147,14 +146,12 @@ def encode_partitions(
         missing = _missing(store, made_of)
         listings = _each(lambda part: store.manifest(part)["files"], missing)
         sizes = {part: sum(int(file["size"]) for file in files) for part, files in zip(missing, listings, strict=True)}
-        jobs = [
-            _EncodeJob(store, tuple(made_of[text] for text in bundle), tokenizer, digest, config)
-            for bundle in _bundled(missing, sizes)
-        ]
+        jobs = [[made_of[text] for text in bundle] for bundle in grouped(missing, sizes.__getitem__, _BUNDLE)]
+        encode = partial(_encode, store, tokenizer, digest, config)
         done = Meter("shards", "partitions").counting("encode", len(missing))
         with partition_map(dask_address, shared=_local_folder(store), small=len(jobs) <= 1) as parallel:
-            for job, _ in zip(jobs, parallel(_encode, jobs), strict=True):
-                done(len(job.recipes))
+            for job, _ in zip(jobs, parallel(encode, jobs), strict=True):
+                done(len(job))
         dropped = [frozenset(entry["dropped"]) for entry in listed]
         pieces = _each(partial(_piece, store), list(zip(parts, dropped, strict=True)))
         if config.sentences:
@@ -169,43 +166,22 @@ def encode_partitions(
 # --- what workers do --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _CleanJob:
-    """Source files to clean, each into an artifact of its own."""
-
-    store: Store
-    sources: tuple[Source, ...]
-    recipes: tuple[Recipe, ...]
-    config: CorpusConfig
+def _clean(store: Store, config: CorpusConfig, recipes: Mapping[Source, Recipe]) -> None:
+    """Clean source files, each into an artifact of its own."""
+    for source, recipe in recipes.items():
+        store.build(recipe, partial(clean_partition, source, config=config))
 
 
-def _clean(job: _CleanJob) -> None:
-    store = job.store
-    for source, recipe in zip(job.sources, job.recipes, strict=True):
-        store.build(recipe, partial(clean_partition, source, config=job.config))
-
-
-@dataclass(frozen=True)
-class _EncodeJob:
-    """Cleaned partitions to encode."""
-
-    store: Store
-    recipes: tuple[Recipe, ...]
-    tokenizer: Artifact
-    tokenizer_digest: str
-    config: ShardConfig
-
-
-def _encode(job: _EncodeJob) -> None:
-    store = job.store
-    tokenizer = tokenizer_in(store.local(job.tokenizer), job.tokenizer_digest)
-    for recipe in job.recipes:
+def _encode(store: Store, tokenizer: Artifact, digest: str, config: ShardConfig, recipes: Sequence[Recipe]) -> None:
+    """Encode cleaned partitions."""
+    words = tokenizer_in(store.local(tokenizer), digest)
+    for recipe in recipes:
         text = recipe.inputs["text"]
         assert isinstance(text, Artifact)
         corpus = store.local(text)
 
         def produce(out: Path, corpus: Path = corpus) -> dict[str, Any]:
-            indices = encode_partition(corpus, tokenizer, out, job.config)
+            indices = encode_partition(corpus, words, out, config)
             return {split: {name: indices[split][name] for name in ("n_tokens", "n_documents")} for split in SPLITS}
 
         store.build(recipe, produce)
@@ -228,18 +204,6 @@ def _missing(store: Store, needed: Mapping[T, Recipe]) -> list[T]:
     """Of what is needed, by recipe, that which the store does not hold."""
     found = _each(store.find, list(needed.values()))
     return [item for item, artifact in zip(needed, found, strict=True) if artifact is None]
-
-
-def _bundled(texts: Iterable[Artifact], sizes: Mapping[Artifact, int]) -> list[list[Artifact]]:
-    bundles: list[list[Artifact]] = []
-    room = 0
-    for text in texts:
-        if not bundles or sizes[text] > room:
-            bundles.append([])
-            room = _BUNDLE
-        bundles[-1].append(text)
-        room -= sizes[text]
-    return bundles
 
 
 def _piece(store: Store, part_and_dropped: tuple[Artifact, frozenset[str]]) -> Piece:

@@ -183,8 +183,7 @@ class Store:
     def find(self, stage: Recipe | str, digest: str | None = None) -> Artifact | None:
         """The complete artifact of a recipe (or of a stage and a full digest); None where there is none.
 
-        Cheap: the manifest must fit its recipe, and every file it lists be there with its size. :meth:`verify`
-        also reads the bytes.
+        Cheap: the manifest must fit its recipe, and every file it lists be there with its size.
         """
         name, digest = (stage.stage, stage.digest) if isinstance(stage, Recipe) else (stage, digest or "")
         artifact = self.artifact(name, digest)
