@@ -236,7 +236,7 @@ class Shards:
         self.mentions = mentions
         if not (self.folder / INDEX_FILE).is_file():
             raise InputError(f"{self.folder}: no {INDEX_FILE} here, expected a folder of token shards")
-        index = checked_index(read_object(self.folder / INDEX_FILE, _WHAT), str(self.folder / INDEX_FILE))
+        index = _read_index(self.folder / INDEX_FILE)
         self.n_vocab = index["n_vocab"]
         self.n_tokens = index["n_tokens"]
         self.n_documents = index["n_documents"]
@@ -317,12 +317,8 @@ class Shards:
             yield self.document(first), [self.tokens(row) for row in range(first, end)]
 
 
-def checked_index(index: Any, where: str) -> dict[str, Any]:
-    """What an index.json holds, if it is one.
-
-    :raises InputError: it is none; names ``where`` it stands.
-    """
-    found = checked_object(index, where, _WHAT, {"n_vocab": int, "n_tokens": int, "n_documents": int, "files": list})
+def _read_index(where: Path) -> dict[str, Any]:
+    found = read_object(where, _WHAT, {"n_vocab": int, "n_tokens": int, "n_documents": int, "files": list})
     for number, entry in enumerate(found["files"]):
         fields = {"name": str, "n_rows": int, "n_tokens": int, "sha256": str}
         name = checked_object(entry, f"{where}: files[{number}]", "a JSON object", fields)["name"]

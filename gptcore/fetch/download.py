@@ -116,8 +116,9 @@ def _transfer(url: str, part: Path, connection: requests.Session, progress: Prog
         if answer.status_code == 200:
             start = 0
             _forget(part)  # before the note changes: bytes of one version must never stand under another's name
-            length = _length(url, answer)
-            write_json_atomic(_note(part), {"url": url, "version": _version(answer), "size": length})
+            tag = answer.headers.get("ETag", "")  # If-Range compares a strong one, else the date
+            version = tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified", "")
+            write_json_atomic(_note(part), {"url": url, "version": version, "size": _length(url, answer)})
         size = start + _length(url, answer)
         with open(part, "r+b" if start else "wb") as file:
             file.seek(start)
@@ -156,12 +157,6 @@ def _length(url: str, answer: requests.Response) -> int:
     if not said.isdigit():
         raise FetchError(f"{url}: found the Content-Length {said!r}, expected a number")
     return int(said)
-
-
-def _version(answer: requests.Response) -> str:
-    """What `If-Range` compares: a strong ETag, else the date."""
-    tag: str = answer.headers.get("ETag", "")
-    return tag if tag and not tag.startswith("W/") else str(answer.headers.get("Last-Modified", ""))
 
 
 def _note(part: Path) -> Path:

@@ -47,8 +47,6 @@ _LETTERS = 3
 _ODD = tuple((0x9E3779B97F4A7C15 * (2 * place + 1)) % (1 << 64) | 1 for place in range(LONGEST))
 """What spreads the tokens at each place of a name over 64 bits."""
 LINK_COLUMNS = ("document", "name", "entity")
-Links = Mapping[str, Mapping[str, str]]
-"""Document -> name -> entity."""
 Ids = npt.NDArray[np.int64]
 _Hashes = npt.NDArray[np.uint64]
 
@@ -252,12 +250,6 @@ def read_links(url: str) -> dict[str, dict[str, str]]:
     if not found:
         raise InputError(f"{url}: found no link, expected rows of {expected}")
     return found
-
-
-def write_links(links: Links, path: Path) -> None:
-    """Write a file of links that :func:`read_links` reads."""
-    rows = ["\t".join((document, *link)) for document, own in links.items() for link in own.items()]
-    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
 
 
 @dataclass(frozen=True, eq=False)

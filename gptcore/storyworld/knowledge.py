@@ -131,7 +131,9 @@ def _questions(rng: Random, known: Sequence[Fact]) -> dict[str, list[str]]:
     rng.shuffle(people)
     rows: dict[str, list[str]] = {"train": [], "dev": []}
     ends = {path: sorted({tail for _, relation, tail in known if relation == path[-1]}) for path in QUESTIONS}
-    ends = {path: _kinds_owned(known) if path[-1] == "is_a" else names for path, names in ends.items()}
+    owned = {tail for _, relation, tail in known if relation == "owns"}
+    kinds = sorted({tail for head, relation, tail in known if relation == "is_a" and head in owned})
+    ends = {path: kinds if path[-1] == "is_a" else names for path, names in ends.items()}
     leads = links(known)
     for number, person in enumerate(people):
         split = "dev" if number % _DEV < _DEV_OF_THEM else "train"
@@ -153,12 +155,6 @@ def _questions(rng: Random, known: Sequence[Fact]) -> dict[str, list[str]]:
             }
             rows[split].append(json.dumps(row))
     return rows
-
-
-def _kinds_owned(known: Sequence[Fact]) -> list[str]:
-    """The kinds of things that somebody owns."""
-    owned = {tail for _, relation, tail in known if relation == "owns"}
-    return sorted({tail for head, relation, tail in known if relation == "is_a" and head in owned})
 
 
 def write_graph(w: Writer) -> None:

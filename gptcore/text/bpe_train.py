@@ -62,12 +62,9 @@ def cleaned_words(cleaned: str) -> dict[str, int]:
     return {"\n" if word == BREAK else word: n for word, n in found.items() if word}
 
 
-def count_words(
-    rows: Iterable[str], progress: Callable[[int], object] | None = None, words: Words = cleaned_words
-) -> Counter[str]:
+def count_words(rows: Iterable[str], words: Words = cleaned_words) -> Counter[str]:
     """Words of cleaned rows (:func:`gptcore.text.clean.clean`), in the order in which they first came.
 
-    :param progress: called with the number of rows read since its last call.
     :param words: how often each word of a row comes, for rows that are not cleaned.
     """
     counts: Counter[str] = Counter()
@@ -77,8 +74,6 @@ def count_words(
         while len(counts) > MAX_WORDS:
             forgotten += 1
             counts = Counter({word: n for word, n in counts.items() if n > forgotten})
-        if progress is not None:
-            progress(1)
     return counts
 
 
@@ -103,7 +98,7 @@ def count_corpus(
         if found is not None:
             counts.update(found)
         if found is None or len(counts) > MAX_WORDS:
-            return count_words((text for path in files for _, _, text in read_part(path)), words=words)
+            return count_words((text for path in files for _, _, text in read_part(path)), words)
         if progress is not None:
             progress(1)
     return counts

@@ -80,12 +80,11 @@ class ByteTokenizer(BytePairTokenizer):
         return cls.train(_texts(part_files(corpus, "train"), progress), n_merges)
 
     @classmethod
-    def train(cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None) -> Self:
+    def train(cls, texts: Iterable[str], n_merges: int) -> Self:
         """Learn ``n_merges`` merges; texts with fewer possible merges give fewer.
 
         Equal texts give an equal tokenizer, on any machine.
 
-        :param progress: not called: the library reads the texts.
         :raises InputError: a negative ``n_merges``, or a text that UTF-8 cannot hold.
         """
         check_merges_asked(n_merges)

@@ -249,7 +249,10 @@ def _learn(counts: Mapping[str, int], n_merges: int) -> tuple[bytes, int]:
     """A unigram model by the released code's settings, and how many of its pieces are not learnt."""
     from sentencepiece import SentencePieceTrainer
 
-    characters = _covering(ranked_characters(counts, n_merges))
+    ranked = ranked_characters(counts, n_merges)
+    covered = accumulate(ranked.values(), initial=0)
+    most = COVERAGE * sum(ranked.values())
+    characters = {character for character, before in zip(ranked, covered, strict=False) if before < most}
     words = [word for word in sorted(counts) if len(word) <= MAX_LENGTH and characters.issuperset(word)]
     n_fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
     out = io.BytesIO()
@@ -274,10 +277,3 @@ def _learn(counts: Mapping[str, int], n_merges: int) -> tuple[bytes, int]:
         minloglevel=2,
     )
     return out.getvalue(), n_fixed
-
-
-def _covering(characters: Mapping[str, int]) -> set[str]:
-    """The most frequent of counted characters that make up :data:`COVERAGE` of all."""
-    wanted = COVERAGE * sum(characters.values())
-    covered = accumulate(characters.values(), initial=0)
-    return {character for character, before in zip(characters, covered, strict=False) if before < wanted}

@@ -153,12 +153,9 @@ class Tokenizer(ABC):
         return cls.from_counts(count_corpus(corpus, map, progress, cls._counted), n_merges)
 
     @classmethod
-    def train(cls, texts: Iterable[str], n_merges: int, progress: Callable[[int], object] | None = None) -> Self:
-        """:meth:`from_corpus` of rows: cleaned ones where the kind takes those, else any text that UTF-8 can hold.
-
-        :param progress: called with the number of rows read since its last call.
-        """
-        return cls.from_counts(count_words(texts, progress, cls._counted), n_merges)
+    def train(cls, texts: Iterable[str], n_merges: int) -> Self:
+        """:meth:`from_corpus` of rows: cleaned ones where the kind takes those, else any text that UTF-8 can hold."""
+        return cls.from_counts(count_words(texts, cls._counted), n_merges)
 
     @classmethod
     def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:

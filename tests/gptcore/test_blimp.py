@@ -93,7 +93,7 @@ def test_an_ngram_model_scores_every_sentence_by_itself(tmp_path_factory, corpus
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return WordTokenizer.train([TEXT] * 3, 40, progress=None)
+    return WordTokenizer.train([TEXT] * 3, 40)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

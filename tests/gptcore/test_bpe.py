@@ -299,12 +299,6 @@ def test_training_on_nothing():
         WordTokenizer.train(["a"], -1)
 
 
-def test_training_counts_its_rows():
-    seen: list[int] = []
-    WordTokenizer.train(["a b", "c d", "e"], 5, progress=seen.append)
-    assert sum(seen) == 3
-
-
 # --- files ---
 
 

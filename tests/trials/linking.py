@@ -28,7 +28,7 @@ import numpy as np
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object
 from gptcore.data.masking import PieceTable
-from gptcore.knowledge.entities import Gazetteer, write_links
+from gptcore.knowledge.entities import Gazetteer
 from gptcore.knowledge.graph import KnowledgeGraph, read_graph
 from gptcore.text.tokenizer import Tokenizer
 
@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             (given.out / "books").mkdir(parents=True, exist_ok=True)
             (given.out / "books" / f"article-{number:03d}.txt").write_text(text + "\n", encoding="utf-8")
     if given.out:
-        write_links(found, given.out / "links.tsv")
+        rows = ["\t".join((document, *link)) for document, own in found.items() for link in own.items()]
+        (given.out / "links.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     linked, right, wrong = (counts[name] for name in ("links", "right", "wrong"))
     share = right / max(1, linked), wrong / max(1, linked)
     print(f"{counts['pieces']:,} pieces, {counts['mentions']:,} links, {linked:,} of them to the graph's entities")
