@@ -54,7 +54,7 @@ def plain_total(gpt: GPT, context: list[int], continuation: list[int]) -> tuple[
 @pytest.fixture
 def world(tmp_path):
     """A model folder, a tokenizer and four tiny datasets."""
-    tokenizer = WordTokenizer.train([TEXT] * 3, 60, progress=None)
+    tokenizer = WordTokenizer.train([TEXT] * 3, 60)
     gpt = tiny_gpt(tokenizer.n_vocab)
     gpt.save(tmp_path / "model")
     data = tmp_path / "data"
@@ -228,7 +228,7 @@ def test_unknown_tasks_and_foreign_tokenizers_are_refused(world):
     model, tokenizer, data, _ = world
     with pytest.raises(InputError, match="'rte' is unknown, expected one of cola, sst2, race, dprd"):
         zero_shot(model, tokenizer, data, ["rte"])
-    other = WordTokenizer.train([TEXT], 5, progress=None)
+    other = WordTokenizer.train([TEXT], 5)
     with pytest.raises(InputError, match="n_vocab"):
         zero_shot(model, other, data, ["sst2"])
 
