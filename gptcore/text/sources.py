@@ -1,7 +1,8 @@
 """Raw corpus files, wherever fsspec reaches, as streams of documents.
 
 `.txt` is one document; `.jsonl` has one a line and `.parquet` one a row, in a field of text. The first two may be
-gzipped (`.gz`). Text is UTF-8. A document's text is what remains after decoding: no byte order mark, line ends
+gzipped (`.gz`). Text is UTF-8; a `.txt` whose first bytes beyond ASCII are something else is refused, or read as the
+encoding that the settings name. A document's text is what remains after decoding: no byte order mark, line ends
 "\\n", undecodable bytes and lone surrogates as U+FFFD, Gutenberg's additions cut where asked for.
 """
 
@@ -31,6 +32,9 @@ BLOCK = 1 << 18  # bytes read at a time
 MAX_ROW = 1 << 28  # bytes of one .jsonl line: a row has to be parsed as a whole, and memory is bounded
 
 _ENDINGS = ".txt .txt.gz .jsonl .jsonl.gz .parquet"
+_WESTERN = 0.2  # share of letters with accents at most; of what is written in Cyrillic or Greek most are beyond ASCII
+_SAMPLE = 1 << 16  # bytes that tell what a text is in
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f]")  # of no text
 _KIND = re.compile(r"\.(?:(txt|jsonl)(\.gz)?|(parquet))$")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -172,7 +176,7 @@ def _local(filesystem: Any) -> bool:
 
 def _read_txt(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
     with fsspec.open(source.url, "rb") as file:
-        yield decode(_blocks(file, source), source.name, config.strict, read)
+        yield decode(_as_utf8(_blocks(file, source), source.name, config.encoding), source.name, config.strict, read)
 
 
 def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
@@ -267,7 +271,70 @@ def _byte_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         yield b"".join(pending)
 
 
+# --- another encoding ------------------------------------------------------------------------------------------------
+
+
+def _as_utf8(blocks: Iterable[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
+    """The bytes of a file in UTF-8. Which of the two a file is in is told by the first of its bytes beyond ASCII.
+
+    :param encoding: of files that are no UTF-8; None: there should be none.
+    :raises InputError: the file is text in another encoding, and none is given, or it is not in that.
+    """
+    blocks, position, waiting = iter(blocks), 0, b""
+    for block, final in _with_last(blocks):
+        data, waiting = waiting + block, b""
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            first = data[: error.start].isascii()
+            if first and not final and error.reason == "unexpected end of data":
+                data, waiting = data[: error.start], data[error.start :]
+            elif first and encoding:
+                yield from _from_encoding(chain([data], blocks), name, encoding)
+                return
+            elif first and (guess := _looks_like(data, name, position, error.start)):
+                raise InputError(guess) from None
+        yield data
+        position += len(data)
+        if not data.isascii():
+            yield from blocks
+
+
+def _from_encoding(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
+    try:
+        decoder = codecs.getincrementaldecoder(encoding)()
+        for block, final in _with_last(blocks):
+            yield decoder.decode(block, final).encode("utf-8", "surrogatepass")
+    except LookupError:
+        raise InputError(f"corpus.encoding = {encoding!r}: no such encoding, expected one that Python knows") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: found neither UTF-8 nor {encoding} ({error.reason}), expected one of them") from None
+
+
+def _looks_like(data: bytes, name: str, position: int, at: int) -> str:
+    """What a file seems to be in, for a person to see; empty: it seems to be no text."""
+    from charset_normalizer import from_bytes
+
+    part = data[at : at + _SAMPLE]
+    share = sum(byte > 127 for byte in part) / len(part)
+    best = from_bytes(part).best() if share > _WESTERN else None
+    if _CONTROLS.search(data) or (share > _WESTERN and best is None):
+        return ""
+    guess = best.encoding if best else "cp1252"
+    words = " ".join(data[max(0, at - 20) : at + 20].decode(guess, "replace").split())
+    return (
+        f"{name}, byte {position + at}: found 0x{data[at]:02x}, expected UTF-8; from there on {share:.2%} of the bytes "
+        f"are beyond ASCII, and as {guess} they read {words!r}: the setting corpus.encoding = {guess!r} has files that "
+        "are no UTF-8 read so"
+    )
+
+
 # --- decoding --------------------------------------------------------------------------------------------------------
+
+
+def _with_last(blocks: Iterable[bytes]) -> Iterable[tuple[bytes, bool]]:
+    """The blocks, each with whether none comes behind it: behind the last there is an empty one."""
+    return chain(zip(blocks, repeat(False)), [(b"", True)])
 
 
 def decode(blocks: Iterable[bytes], name: str, strict: bool, read: Read, start: int = 0) -> Iterator[str]:
@@ -280,7 +347,7 @@ def decode(blocks: Iterable[bytes], name: str, strict: bool, read: Read, start: 
     """
     decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else _MARK)
     position, first = start, True  # position of the block's first byte
-    for block, final in chain(zip(blocks, repeat(False)), [(b"", True)]):
+    for block, final in _with_last(blocks):
         read.bytes += len(block)
         waiting = len(decoder.getstate()[0])
         try:

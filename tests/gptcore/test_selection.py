@@ -132,9 +132,7 @@ def test_one_of_the_real_books_is_another_and_no_other_pair_is() -> None:
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
-        (bytes(random.Random(0).randrange(256) for _ in range(4000)), False),
-        ("Ein Café in Köln, à la carte. ".encode("latin-1") * 100, True),
-        ("Это не текст в кодировке. ".encode("cp1251") * 100, False),
+        (random.Random(0).randbytes(4000), False),
         ("The old king. ".encode("utf-16") * 100, False),
         ("\x80\x91\x9f a".encode() * 100, False),
         ("«\xa0Té»".encode() * 100, True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
 from gptcore.text import sources as sources_module
-from gptcore.text.sources import Read, decode, find_sources, fingerprint, read_documents
+from gptcore.text.sources import BLOCK, Read, decode, find_sources, fingerprint, read_documents
 
 STRICT = CorpusConfig(strict=True)
 
@@ -252,3 +253,51 @@ def test_passing_over_documents_is_allowed(tmp_path: Path) -> None:
     next(documents)
     next(documents)
     assert ["".join(document) for document in documents] == ["row 2", "row 3", "row 4"]
+
+
+# --- another encoding -------------------------------------------------------------------------------------------------
+
+FRENCH = "Le café était fermé, et l’élève répondit : « Où êtes-vous allé ? »\n"
+RUSSIAN = "Все счастливые семьи похожи друг на друга.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [(FRENCH, "cp1252"), (FRENCH.replace("’", "'"), "latin-1"), (RUSSIAN, "koi8-r"), (FRENCH, "utf-16")],
+)
+@pytest.mark.parametrize("before", ["", "plain " * 100_000])
+def test_a_book_in_another_encoding_is_refused_or_read(text: str, encoding: str, before: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes((before + text * 50).encode(encoding))
+    if encoding != "utf-16":  # full of zeros, it is no text to begin with
+        refused = error(lambda: texts(path))
+        assert re.match(
+            r"a\.txt, byte \d+: found 0x\w\w, expected UTF-8; from there on \d+\.\d\d% of the bytes", refused
+        )
+        as_what = "koi8_r" if encoding == "koi8-r" else "cp1252"
+        assert f"corpus.encoding = '{as_what}'" in refused
+        assert ("caf\xe9" if text != RUSSIAN else "счастливые") in refused
+    assert texts(path, CorpusConfig(encoding=encoding)) == [before + text * 50]
+
+
+def test_the_encoding_of_others_leaves_utf_8_as_it_is(tmp_path: Path) -> None:
+    path, read = tmp_path / "a.txt", Read()
+    for data in (FRENCH.encode(), b"x" * (BLOCK - 1) + FRENCH[4:].encode(), FRENCH.encode() + b"\xe9 damage"):
+        path.write_bytes(data)
+        assert texts(path, CorpusConfig(encoding="cp1252"), read) == [data.decode("utf-8", "replace")]
+    assert read.undecodable == 1
+
+
+def test_an_encoding_that_is_none_or_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"caf\xe9")
+    assert "corpus.encoding = 'cp12': no such encoding" in error(lambda: texts(path, CorpusConfig(encoding="cp12")))
+    assert "a.txt: found neither UTF-8 nor ascii" in error(lambda: texts(path, CorpusConfig(encoding="ascii")))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(), st.integers(1, 7))
+def test_utf_8_in_blocks_of_any_size_stays_as_it_is(text: str, size: int) -> None:
+    data = text.encode("utf-8", "replace")
+    blocks = [data[at : at + size] for at in range(0, len(data), size)]
+    assert b"".join(sources_module._as_utf8(blocks, "name", None)) == data
