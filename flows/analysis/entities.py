@@ -28,7 +28,6 @@ from tasks.report.leaderboard import Row
 from tasks.store.counts import MentionsCounts
 
 _TASKS = ("fewrel",)
-_BASELINES = ("majority class", "bag of words")
 _UNLINKED = {"unlinked": True}
 
 
@@ -59,7 +58,7 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
         arms["BERT"] = Arm("that ERNIE goes on from", chain.start)
     board = scored(chain, parameters, wanted, list(arms.values()))
     rows = dict(zip(arms, board.rows, strict=False))
-    others = [row for row in board.rows if row.name.startswith(_BASELINES)]
+    others = [row for row in board.rows if row.kind == "baseline"]
     trained = {"ERNIE": told, "without entities": told, "without the objective": untold, "neither": untold}
     return publish_all([_ablation(chain, trained, rows, others, wanted)], parameters)
 

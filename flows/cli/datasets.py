@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -16,6 +16,7 @@ from gptcore.base.errors import InputError, require, without_password
 from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
+from gptcore.nlu.findings import Findings
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
@@ -38,7 +39,6 @@ _LAYOUTS = {"race": "json", "squad": "json"}
 _NAMED = 4  # files, beyond which their number says more
 _LABELS = 30  # lines; a task may have a thousand
 _SHOWN = 160  # characters of a text
-_SHORTEST_DEV = 50
 
 _Row = TypeVar("_Row")
 
@@ -231,18 +231,20 @@ def check_task(url: str, datasets_url: str) -> None:
     else:
         raise InputError(f"--datasets: none given, expected the folder that holds {task_spec(url).folder}")
     spec = task.spec
+    dropped: dict[str, Counter[str]] = defaultdict(Counter)
     rows = {
-        split: list(_counted(iterate(spec, datasets_url, split), spec.name, split))
+        split: list(_counted(iterate(spec, datasets_url, split, dropped[split]), spec.name, split))
         for split in labelled_splits(spec, datasets_url)
     }
-    print(
-        "\n".join(
-            [*_head(task, datasets_url), "", *_lengths(rows), "", *_labels(spec, rows), "", *_duplicates(rows), ""]
-        )
-    )
+    parts = [_head(task, datasets_url), _lengths(spec, rows), _labels(spec, rows), _left_out(dropped, rows)]
+    print("\n\n".join("\n".join(part) for part in parts) + "\n")
     print("\n".join(_example(spec, rows["train"][0])))
-    for warning in _warnings(spec, rows):
-        print(f"note: {warning}")
+    found = Findings(spec)
+    for split, examples in rows.items():
+        for row in examples:
+            found.add(split, row)
+    for note in (*([spec.note] if spec.note else []), *found.notes()):
+        print(f"note: {note}")
     sys.stdout.flush()
 
 
@@ -250,7 +252,8 @@ def _head(task: Task, datasets_url: str) -> Iterator[str]:
     """What the entry or the file says."""
     spec = task.spec
     kind = f"a graded score from {spec.score_range[0]:g} to {spec.score_range[1]:g}" if spec.score_range else ""
-    yield f"{spec.name}: {spec.form}, {kind or f'{len(spec.labels)} labels'}, scored by {', '.join(spec.metrics)}"
+    metrics = ", ".join(map(spec.title_of, spec.metrics))
+    yield f"{spec.name}: {spec.form}, {kind or f'{len(spec.labels)} labels'}, scored by {metrics}"
     yield f"files in {'/'.join(part for part in (spec.root(datasets_url), spec.folder) if part)}"
     what = "articles or passages" if spec.format == "squad" else "rows"
     for split, sources in spec.splits.items():
@@ -263,18 +266,20 @@ def _head(task: Task, datasets_url: str) -> Iterator[str]:
         yield f"  settings {', '.join(f'{name} = {value}' for name, value in task.finetune.items())}"
 
 
-def _lengths(rows: dict[str, list[Example]]) -> Iterator[str]:
+def _lengths(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
     """Rows of each split, and how many words they have."""
     yield f"{'split':<8}{'rows':>10}{'words, median':>16}{'longest':>10}"
     for split, examples in rows.items():
-        words = [sum(len(text.split()) for text in (*row.fields, *row.choices)) for row in examples]
+        words = [form_of(spec).n_words(row) for row in examples]
         yield f"{split:<8}{len(examples):>10,}{statistics.median(words):>16,.0f}{max(words):>10,}"
 
 
 def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
     """How often each label stands in each split; of a graded score the whole numbers that it lies between."""
     counts = {split: Counter(_all_labels(spec, examples)) for split, examples in rows.items()}
-    names = list(spec.labels) or sorted({name for found in counts.values() for name in found}, key=_grade)
+    names = list(spec.labels) or sorted(
+        {name for found in counts.values() for name in found}, key=lambda name: (int(name.partition(" ")[0]), name)
+    )
     width = min(40, max(8, *(len(name) + 2 for name in names)))
     yield f"{'label':<{width}}" + "".join(f"{split:>10}" for split in rows)
     for name in names[:_LABELS]:
@@ -289,12 +294,10 @@ def _all_labels(spec: TaskSpec, examples: list[Example]) -> Iterator[str]:
         yield from form_of(spec).labels_in(spec, row)
 
 
-def _grade(name: str) -> tuple[int, str]:
-    return int(name.partition(" ")[0]), name
-
-
-def _duplicates(rows: dict[str, list[Example]]) -> Iterator[str]:
-    """Rows with equal texts: within a split, and in two of them, where a model is asked what it has seen."""
+def _left_out(dropped: dict[str, Counter[str]], rows: dict[str, list[Example]]) -> Iterator[str]:
+    """Rows that are no examples, and those with equal texts: within a split, and in two of them."""
+    for split, labels in dropped.items():
+        yield from (f"left out of {split}: {count:,} with {label}" for label, count in sorted(labels.items()))
     texts = {split: Counter((row.fields, row.choices) for row in examples) for split, examples in rows.items()}
     for split, found in texts.items():
         again = sum(found.values()) - len(found)
@@ -314,24 +317,10 @@ def _example(spec: TaskSpec, row: Example) -> Iterator[str]:
         yield f"  {name}: {_short(text)}"
     answer = form_of(spec).shown(spec, row)
     yield f"  {spec.label}: {_short(answer)}" if form_of(spec).places else f"  {spec.label} = {answer}"
+    if row.choices and row.label is not None:
+        yield f"  right: {_short(row.choices[int(row.label)])}"
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
-
-
-def _warnings(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
-    """What a user would want to know before hours of training."""
-    if spec.note:
-        yield spec.note
-    yield from form_of(spec).warnings(rows)
-    if len(rows["dev"]) < _SHORTEST_DEV:
-        yield f"{len(rows['dev'])} dev rows: a score moves by {100 / len(rows['dev']):.1f} with each of them"
-    seen = {(row.fields, row.choices) for row in rows["train"]}
-    if again := sum((row.fields, row.choices) in seen for row in rows["dev"]):
-        yield f"{again:,} of {len(rows['dev']):,} dev rows are trained on, too: their score is higher than on new rows"
-    trained, asked = (set(_all_labels(spec, rows[split])) for split in ("train", "dev"))
-    missing = sorted(asked - trained)
-    if missing and not spec.score_range:
-        yield f"no training row has the label {', '.join(missing[:5])}, which dev rows have"

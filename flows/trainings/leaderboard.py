@@ -41,7 +41,7 @@ from tasks.report.suites import (
     row_of,
     show_experiments,
 )
-from tasks.stages.dataset import BASELINES, encode_dataset, score_baselines
+from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.evaluation import kept_blimp
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
@@ -129,12 +129,12 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
     for future in measured:  # before the first error is raised: one bad task does not waste the others' work
         future.wait()
     baselines = [future.result() for future in measured]
-    for label in BASELINES:
+    for label in dict.fromkeys(name for scored in baselines for name in scored):
         suite = Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]})
         with open_suite(tracker, suite) as run:
             if not has_inputs(run):
                 log_inputs(run, inputs)
-            rows.append(record_row(run, row_of(suite, [score[label] for score in baselines])))
+            rows.append(record_row(run, row_of(suite, [scored[label] for scored in baselines if label in scored])))
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
     board = Leaderboard((*rows, *published_rows()), (*grid.notes, *notes))

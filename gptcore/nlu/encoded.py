@@ -26,6 +26,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import file_fingerprint, is_synthetic
 from gptcore.data.shards import token_dtype
+from gptcore.nlu.findings import Findings
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample, encode_rows
@@ -168,11 +169,15 @@ def encode_task(spec: TaskSpec, datasets_url: str, tokenizer: Tokenizer, out: Pa
 
     :return: the report, also written to ``out/meta.json``: task (of a user's own what it is, too), whether the rows
         are synthetic, tokenizer digest, vocabulary size, the ids of its special pieces where it has any, and a split's
-        rows read, published, dropped by reason, by subset and by label, with the tokens and the longest row.
+        rows read, published, dropped by reason, by subset and by label, with the tokens and the longest row; and what
+        :mod:`gptcore.nlu.findings` tells of the rows.
     :raises InputError: bad input, as :func:`gptcore.nlu.readers.load_task`.
     """
     out.mkdir(parents=True, exist_ok=True)
     splits = labelled_splits(spec, datasets_url)
+    found = Findings(spec)
+    read = {split: _encode_split(spec, datasets_url, split, tokenizer, out, found) for split in splits}
+    found.check_scorable()
     report: dict[str, Any] = {
         **task_settings(spec),
         "note": spec.note,
@@ -180,7 +185,8 @@ def encode_task(spec: TaskSpec, datasets_url: str, tokenizer: Tokenizer, out: Pa
         "tokenizer_digest": tokenizer.digest,
         "n_vocab": tokenizer.n_vocab,
         **({"specials": tokenizer.specials._asdict()} if tokenizer.specials else {}),
-        "splits": {split: _encode_split(spec, datasets_url, split, tokenizer, out) for split in splits},
+        "splits": read,
+        "findings": list(found.notes()),
     }
     write_json_atomic(out / "meta.json", report)
     return report
@@ -206,7 +212,9 @@ def dataset_fingerprint(spec: TaskSpec, datasets_url: str) -> str:
     return sha256_json({"files": files, "read_by": read_by})
 
 
-def _encode_split(spec: TaskSpec, datasets_url: str, split: str, tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
+def _encode_split(
+    spec: TaskSpec, datasets_url: str, split: str, tokenizer: Tokenizer, out: Path, found: Findings
+) -> dict[str, Any]:
     dropped, subsets, labels = Counter[str](), Counter[str](), Counter[str]()
     rows = tokens = longest = 0
     form, schema = form_of(spec), _schema(tokenizer.n_vocab)
@@ -220,6 +228,8 @@ def _encode_split(spec: TaskSpec, datasets_url: str, split: str, tokenizer: Toke
             rows, tokens, longest = rows + len(batch), tokens + sum(sizes), max(longest, *sizes)
             subsets.update(example.subset for example in batch if example.subset)
             labels.update(name for example in batch for name in form.counted(spec, example))
+            for example in batch:
+                found.add(split, example)
     return {
         "rows": rows,
         "published": spec.published_rows(split),

@@ -1,8 +1,8 @@
-"""Floors under every model's number, which need no model: the commonest answer, and what words alone tell.
+"""Floors under every model's number, which need no model: the best single answer, and what words alone tell.
 
 All are trained on the train rows and scored exactly as models are, and each form of rows names its own. Of labels the
-second is a linear model on bags of words, which knows neither order nor which words two texts share; what it cannot do
-is what a task asks of a network. It is deterministic for a seed.
+second is a linear model on bags of words, which knows neither order nor which words two texts share; where a row has
+several texts, the third is one on how much they share, and knows nothing else. Both are deterministic for a seed.
 
 A passage's answer by words: the sentence that shares the rarest words with the question, and in it the rarest run of
 words that the question does not have; after the sliding window of Richardson et al. 2013, SQuAD's own first baseline,
@@ -16,8 +16,10 @@ words, "entities which had a unique class in the training data", taken to the le
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,8 @@ from numpy.typing import NDArray
 
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import as_numbers, from_numbers
-from gptcore.nlu.metrics import score, score_stderrs
+from gptcore.nlu.metrics import METRICS, score, score_stderrs
+from gptcore.nlu.place_metrics import best_threshold, entities, entity_scores, span_scores, token_f1
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec
 
@@ -34,33 +37,38 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
-import math
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-
-from gptcore.nlu.place_metrics import best_threshold, entities, entity_scores, span_scores, token_f1
+_Weights = Callable[[str], float]
+"""How much a word tells."""
 
 _MAX_ROWS = 100_000
 """Train rows used, drawn from the seed: a floor must not take minutes on the largest set's 549 367 rows."""
 _WORD = r"\w+|[^\w\s]"  # words and single marks, lower-cased by the vectorizer
+_TOKENS = re.compile(_WORD)
 _MANY_ROWS = 1000
 """From here on words of a single row are left out: they cannot help on other rows and are most of the features."""
 
 
-def majority(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
-    """Answer the commonest train label (of equals, the first in label order) everywhere; for a graded label, the mean.
+def best_constant(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
+    """Answer one label everywhere: that which scores best on the train rows by the task's headline metric.
+
+    Of equals the commonest, then the first in label order; of any number of labels also sets of the commonest ones; for
+    a graded label the mean.
 
     :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors. Correlations are
         0 by definition here.
     """
     labels = _labels(train)
     if spec.score_range:
-        answer = float(np.mean(labels))
-    else:
-        counts = Counter(labels.tolist())
-        answer = min(counts, key=lambda label: (-counts[label], label))
-    return _score(spec, np.full(len(dev), answer), dev)
+        return _score(spec, np.full(len(dev), float(np.mean(labels))), dev)
+    counts = Counter(labels.tolist())
+    answers = sorted(counts, key=lambda label: (-counts[label], label))
+    if form_of(spec).several:
+        members = from_numbers(labels, len(spec.labels))
+        commonest = np.argsort(-members.sum(axis=0), kind="stable")
+        answers += [float(sum(1 << int(label) for label in commonest[:n])) for n in range(1, len(commonest) + 1)]
+    metric = METRICS[spec.headline]
+    best = max(answers, key=lambda answer: metric(np.full(len(labels), answer), labels))
+    return _score(spec, np.full(len(dev), best), dev)
 
 
 def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], seed: int = 0) -> dict[str, float]:
@@ -84,6 +92,64 @@ def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example
         train_features.append(weights.fit_transform(train_texts))
         dev_features.append(weights.transform(dev_texts))
     return _score(spec, _fit_predict(spec, _beside(train_features), _targets(spec, train), _beside(dev_features)), dev)
+
+
+def overlap(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], seed: int = 0) -> dict[str, float]:
+    """The same regression on how much two texts share, of which it sees no word: the two of a pair, or what a row asks
+    and each of its answers.
+
+    The cosine of their tf-idf vectors; the shares of either one's words that the other has, plain and by rarity; the
+    logarithms of their lengths. Of a symmetric pair the least and the greatest of what either side has.
+
+    :param seed: as for :func:`bag_of_words`.
+    :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors.
+    """
+    from scipy.sparse import csr_matrix
+    from sklearn.preprocessing import StandardScaler
+
+    train = _sample(train, seed)
+    weight = _word_weights(train)
+    features = [csr_matrix(_overlaps(spec, rows, weight)) for rows in (train, dev)]
+    scale = StandardScaler(with_mean=False).fit(features[0])
+    fitted, asked = (scale.transform(part) for part in features)
+    return _score(spec, _fit_predict(spec, fitted, _targets(spec, train), asked), dev)
+
+
+def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> NDArray[np.float64]:
+    """(rows, or rows x answers; features)."""
+    found = []
+    for row in rows:
+        asked, *others = (" ".join(row.fields), *row.choices) if row.choices else row.fields
+        one = Counter(_TOKENS.findall(asked.lower()))
+        sides = (Counter(_TOKENS.findall(text.lower())) for text in others)
+        found += [_shared(one, other, weight, spec.symmetric) for other in sides]
+    return np.asarray(found)
+
+
+def _shared(one: Counter[str], other: Counter[str], weight: _Weights, symmetric: bool) -> list[float]:
+    common = one.keys() & other.keys()
+    weights = {word: weight(word) for word in one.keys() | other.keys()}
+    both = sum(one[word] * other[word] * weights[word] ** 2 for word in sorted(common))
+    norms = [math.sqrt(sum((n * weights[word]) ** 2 for word, n in side.items())) for side in (one, other)]
+    cosine = both / (norms[0] * norms[1]) if both else 0.0
+    sides = [
+        (
+            len(common) / max(1, len(side)),
+            sum(weights[word] for word in sorted(common)) / max(1e-9, sum(weights[word] for word in sorted(side))),
+            math.log1p(sum(side.values())),
+        )
+        for side in (one, other)
+    ]
+    each = zip(*sides, strict=True)
+    parts = [part for pair in each for part in (sorted(pair) if symmetric else pair)]
+    return [cosine, float(one == other), *parts]
+
+
+def _word_weights(rows: Sequence[Example]) -> _Weights:
+    """How much a word tells: log(texts / texts with it)."""
+    texts = {text for row in rows for text in (*row.fields, *row.choices)}
+    counts = Counter(word for text in sorted(texts) for word in set(_TOKENS.findall(text.lower())))
+    return lambda word: math.log((1 + len(texts)) / (1 + counts[word]))
 
 
 def _sample(rows: Sequence[Example], seed: int) -> Sequence[Example]:
@@ -149,8 +215,6 @@ def _score(spec: TaskSpec, predictions: NDArray[np.float64], dev: Sequence[Examp
 _WORDS = re.compile(r"\w+", re.UNICODE)
 _SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+")
 _LONGEST_RUN = 5
-
-_Weights = Callable[[str], float]
 
 
 def commonest_answer(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:

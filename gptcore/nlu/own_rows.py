@@ -14,19 +14,23 @@ Other fields of a row are left alone, so that it may carry an id or a label.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, show
+from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, rows_of, show
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
 from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.registry import Format, TaskSpec
 
 ANSWERS = "answers"
 """The list that may stand for the columns of the choices."""
+
+_BETWEEN_WORDS = re.compile(r"[ \t\r\n]")
+"""What sets words apart in files of tagged words; a word of a list may hold other white space, as theirs may."""
 
 Field = str | tuple[str, ...]
 
@@ -37,7 +41,7 @@ def read_own_rows(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard 
     :param name: what messages call the input.
     :raises InputError: no UTF-8, no JSON object, a field that is missing or holds no text; names line and field.
     """
-    for line, text in decoded_lines(lines, name):
+    for line, text in rows_of(decoded_lines(lines, name)):
         yield own_example(spec, Record(name, str(line), parse_object(text, name, line)))
 
 
@@ -119,8 +123,8 @@ def row_of_words(spec: TaskSpec, row: Record) -> Example:
     for number, word in enumerate(words, start=1):
         named = f"{column}, number {number}"
         text = replace(row, columns={named: word}).text(named)
-        if text.split() != [text]:
-            raise row.error(named, show(word), "a word without white space")
+        if text != text.strip() or _BETWEEN_WORDS.search(text):
+            raise row.error(named, show(word), "a word without a space, tab or line end")
     return tagged_example(words, [""] * len(words), "", f"{row.file}:{row.line}")
 
 

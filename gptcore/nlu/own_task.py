@@ -8,9 +8,10 @@
     train = "train.jsonl"
     dev = "dev.jsonl"                       # or holdout = 0.1: that share of the training rows, drawn by a seed
 
-Optional: ``test``, ``labels`` (else those of the training file, sorted), ``metrics`` (the headline first), ``choices``
-(columns of the answers), ``symmetric``, ``score_range``, ``columns`` (of a file without a header line),
-``dropped_labels``, ``context``, ``seeds``, ``note``, ``folder``, ``[prompt]`` and ``[finetune]``.
+Optional: ``test``, ``labels`` (else those of the training file, sorted), ``metrics`` (the headline first), ``positive``
+(the label that f1 is of, else the second), ``choices`` (columns of the answers), ``symmetric``, ``score_range``,
+``columns`` (of a file without a header line), ``dropped_labels`` ("": rows without a label), ``context``, ``seeds``,
+``note``, ``folder``, ``[prompt]`` and ``[finetune]``.
 
 Paths are relative to the file, or to its ``folder``; where that folder is not beside the file, to the folder of
 datasets.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,8 +30,8 @@ from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system
 from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig
-from gptcore.nlu.examples import show
-from gptcore.nlu.forms import FORMS, Form, form_of
+from gptcore.nlu.examples import Record, show
+from gptcore.nlu.forms import DROPS_MISSING, FORMS, MISSING, Form, form_of, label_number, label_text
 from gptcore.nlu.readers.tasks import unlabelled_rows
 from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, Format, Holdout, PromptTemplate, Source, TaskSpec
 from gptcore.nlu.toml_fields import TomlFields, read_toml
@@ -96,7 +98,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         splits=_splits(given),
         fields=_fields(given, form),
         label=given.text("label"),
-        labels=given.texts("labels"),
+        labels=given.labels("labels"),
         choices=given.texts("choices"),
         metrics=given.texts("metrics"),  # type: ignore[arg-type]  # which of them fit follows from the labels
         table=0,
@@ -105,17 +107,17 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         symmetric=given.flag("symmetric"),
         score_range=_score_range(given),
         columns=given.texts("columns"),
-        dropped_labels=given.texts("dropped_labels"),
+        dropped_labels=tuple(map(label_text, given.labels("dropped_labels"))),
         holdout=_holdout(given),
         context=given.whole("context", 0, 0),
         seeds=given.whole("seeds", 1, 1),
         note=given.text("note", ""),
     )
-    finetune = given.table("finetune")
+    finetune, positive = given.table("finetune"), given.raw("positive")
     given.check_all_read()
     replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value
-    spec = _with_labels(_fitting(given, spec), given)
-    return Task(_with_metrics(spec, given), finetune)
+    spec = _with_metrics(_with_labels(_fitting(given, spec), given), given)
+    return Task(_with_positive(spec, positive, given), finetune)
 
 
 def own_task_name(url: str) -> str:
@@ -244,23 +246,34 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     if spec.score_range:
         return spec
     form = form_of(spec)
-    labels = spec.labels or form.labels_of(spec, _labels_in(spec, form))
+    spellings: defaultdict[str, set[str]] = defaultdict(set)
+    labels = spec.labels or form.labels_of(spec, _labels_in(spec, form, spellings))
+    merged = [
+        f"{' and '.join(sorted(ways))} are read as the label {label}"
+        for label, ways in spellings.items()
+        if len(ways) > 1
+    ]
     wanted = len(spec.choices) or None
     most = form.most_labels
     if len(labels) < 2 or len(labels) > most or (wanted and len(labels) != wanted):
         expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {most}"
         raise InputError(f"{given.url}: labels: found {len(labels)} ({show(list(labels)[:20])}), expected {expected}")
-    return replace(spec, labels=labels)
+    return replace(spec, labels=labels, note="; ".join([*([spec.note] if spec.note else []), *merged]))
 
 
-def _labels_in(spec: TaskSpec, form: Form) -> Iterator[str]:
-    """The labels of the training rows."""
+def _labels_in(spec: TaskSpec, form: Form, spellings: defaultdict[str, set[str]]) -> Iterator[tuple[Record, str]]:
+    """The training rows, each with a label of its; how the rows spell a label is added to ``spellings``."""
     for row in unlabelled_rows(spec, "train"):
-        for found in form.label_texts(row.value(spec.label)):
-            if not isinstance(found, str) or not found.strip():
-                raise row.error(spec.label, show(found), form.label_in_words)
-            if found not in spec.dropped_labels:
-                yield found
+        value = row.value(spec.label)
+        for found in form.label_texts(value):
+            if found in spec.dropped_labels:
+                continue
+            if not isinstance(found, str) or found == MISSING:
+                expected = form.label_in_words if form.several else f"{form.label_in_words} ({DROPS_MISSING})"
+                raise row.error(spec.label, show(value), expected)
+            if not form.several:
+                spellings[found].add(value if isinstance(value, str) else repr(value))
+            yield row, found
 
 
 def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
@@ -273,6 +286,19 @@ def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
         what = "a graded score" if spec.score_range else f"{len(spec.labels)} labels"
         raise given.error("metrics", list(spec.metrics), f"some of {', '.join(fitting)}, which {what} can have")
     return replace(spec, metrics=spec.metrics or default)
+
+
+def _with_positive(spec: TaskSpec, positive: Any, given: TomlFields) -> TaskSpec:
+    """The task with the label that F1 is of as its second.
+
+    :raises InputError: there is no F1 among the metrics, or no such label.
+    """
+    if positive is None:
+        return spec
+    chosen = label_number(spec.labels, label_text(positive))
+    if "f1" not in spec.metrics or chosen is None:
+        raise given.error("positive", positive, f"one of {', '.join(spec.labels)}, with f1 among the metrics")
+    return replace(spec, labels=(spec.labels[1 - chosen], spec.labels[chosen]))
 
 
 def _home(given: TomlFields, datasets_url: str) -> str:

@@ -135,6 +135,10 @@ class TaskSpec:
         """The metric that stands in the leaderboard."""
         return self.metrics[0]
 
+    def title_of(self, metric: Metric) -> str:
+        """What people are shown of a metric; F1 is that of one label, the second."""
+        return f"{METRIC_TITLES[metric]} of {self.labels[1]}" if metric == "f1" else METRIC_TITLES[metric]
+
     @property
     def subsets(self) -> tuple[str, ...]:
         """Leaderboard columns of the parts of this task, in order; empty where it has no parts."""

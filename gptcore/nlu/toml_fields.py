@@ -11,6 +11,7 @@ import fsspec
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.examples import show
+from gptcore.nlu.forms import label_text
 
 
 class TomlFields:
@@ -57,6 +58,14 @@ class TomlFields:
             raise self.error(field, value, "a list of texts, each once")
         return tuple(value)
 
+    def labels(self, field: str) -> tuple[str, ...]:
+        """A list of different labels: texts, numbers or truth values; empty where the field is left out."""
+        value = self._value(field, list, "a list of labels", [])
+        spelled = [label_text(item) for item in value]
+        if not all(isinstance(item, str) for item in spelled) or len(set(spelled)) < len(spelled):
+            raise self.error(field, value, "a list of labels, each once, in whichever spelling")
+        return tuple(item if isinstance(item, str) else text for item, text in zip(value, spelled, strict=True))
+
     def flag(self, field: str) -> bool:
         return bool(self._value(field, bool, "true or false", False))
 
@@ -101,7 +110,7 @@ def read_toml(url: str) -> dict[str, Any]:
     """
     try:
         with fsspec.open(url, "rb") as file:
-            return tomllib.loads(file.read().decode("utf-8"))
+            return tomllib.loads(file.read().decode("utf-8-sig"))
     except OSError as error:
         found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
         raise InputError(f"{url}: found {found}, expected a task's file") from None

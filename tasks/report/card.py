@@ -277,6 +277,7 @@ def write_finetuned_card(
         limits.append(f"The paper's own numbers ({published}) are test scores of a far larger model.")
     if spec.note and not synthetic:
         limits.append(spec.note)
+    limits += dataset.findings if spec.own else ()
     if result["majority_collapse"]:
         limits.append("Every dev row got the same answer: this run learnt nothing but the commonest class.")
     rows = {"origin": _SYNTHETIC} if synthetic else {}

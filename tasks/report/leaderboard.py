@@ -8,8 +8,10 @@ import io
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, cast
 
+from gptcore.base.files import sha256_json
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.forms import form_of
@@ -24,6 +26,10 @@ Format = Literal["table", "markdown", "csv"]
 _ORDER: dict[str, int] = {"ours": 0, "baseline": 1, "published": 2}
 _HEADER = ["suite", "kind", "split", "seeds", "average", *COLUMNS, "glue"]
 _TEXTS = 3  # leading columns that are no numbers
+FLOOR = "best floor"
+"""What the row of the best baselines is called."""
+LOW = "°"
+"""Marks a score that a baseline reaches, too."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ class Row:
     """What sets a published row's numbers apart from ours."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Task -> fingerprint of the files that its rows were read from; none for published rows."""
+    floors: Mapping[str, str] = field(default_factory=dict)
+    """Of the best of several baselines: leaderboard column -> which it is."""
 
     def only(self, tasks: Sequence[str]) -> Row:
         """The same row with the columns of these tasks alone; the zero-shot ones, which are no task's, stay."""
@@ -140,6 +148,11 @@ class Row:
         return statistics.fmean(scores[task] for task in twelve)
 
 
+def label_of(row: Row) -> str:
+    """A row's name without its digest."""
+    return row.name.rpartition(" ")[0]
+
+
 def split_of(cells: Mapping[str, Cell]) -> str:
     """Which splits the cells are on, in one word; empty for no cells."""
     splits = "/".join(sorted({split for cell in cells.values() for split in cell.split.split("/")}))
@@ -170,6 +183,39 @@ class Leaderboard:
         """Tasks beyond the twelve that any of our rows has: columns beside the average, never in it."""
         return sorted({name for row in self.rows if row.kind != "published" for name in row.own_tasks})
 
+    @cached_property
+    def floors(self) -> list[Row]:
+        """For each set of rows that baselines were scored on, the best of the newest of these in every column."""
+        found = []
+        baselines = [row for row in self.rows if row.kind == "baseline"]
+        for data in {sha256_json(dict(row.data)): row.data for row in baselines}.values():
+            newest = {label_of(row): row for row in reversed(baselines) if row.data == data}.values()
+            best = {
+                column: max((row for row in newest if column in row.percent), key=lambda row: row.percent[column])
+                for column in {column: None for row in newest for column in row.percent}
+            }
+            cells = {column: row.cells[column] for column, row in best.items() if column in row.cells}
+            percent = {column: row.percent[column] for column, row in best.items()}
+            names = {column: label_of(row) for column, row in best.items()}
+            suite = f"{FLOOR} {sha256_json(dict(data))[:6]}"
+            found.append(Row(suite, "baseline", split_of(cells), percent, cells, data=data, floors=names))
+        return found
+
+    def floor_of(self, row: Row, column: str) -> tuple[float, str] | None:
+        """The best baseline on the rows that a score is on, in per cent, and its name; None: there is none."""
+        task = TASK_OF_COLUMN.get(column, column)
+        rows = (row.data.get(task), row.cells[column].own_data if column in row.cells else "")
+        for floor in self.floors:
+            if column in floor.percent and rows == (floor.data.get(task), floor.cells[column].own_data):
+                return floor.percent[column], floor.floors[column]
+        return None
+
+    def is_low(self, row: Row, column: str) -> bool:
+        """Whether a score of ours is not above the best baseline by more than its standard error."""
+        if row.kind != "ours" or column not in row.cells or (floor := self.floor_of(row, column)) is None:
+            return False
+        return row.percent[column] - (row.cells[column].stderr or 0.0) <= floor[0]
+
     @property
     def header(self) -> list[str]:
         """The names of a row's texts, in order."""
@@ -177,10 +223,10 @@ class Leaderboard:
 
     @property
     def ordered(self) -> list[Row]:
-        """Ours, then the baselines, then the published rows that have a number in any of the columns."""
+        """Ours, the baselines, the best of them, then the published rows that have a number in any of the columns."""
         columns = {*COLUMNS, *self.own_tasks, *self.zero_shot}
         shown = (row for row in self.rows if row.kind != "published" or columns & {*row.percent, *row.zero_shot})
-        return sorted(shown, key=lambda row: _ORDER[row.kind])
+        return sorted([*shown, *self.floors], key=lambda row: _ORDER[row.kind])
 
     def only(self, tasks: Sequence[str]) -> Leaderboard:
         """The same board with the columns of these tasks alone, without the rows that have none of them."""
@@ -236,6 +282,14 @@ class Leaderboard:
                 "" if len(set(tested.values())) == 1 else ", ".join(n for n, t in tested.items() if t == tasks) + ": "
             )
             yield f"{rows}splits: test for {tasks}, dev for the other tasks; published rows: {theirs}"
+        for floor in self.floors:
+            by_name: dict[str, list[str]] = {}
+            for column, baseline in floor.floors.items():
+                by_name.setdefault(baseline, []).append(column)
+            best = "; ".join(f"{baseline} ({', '.join(columns)})" for baseline, columns in by_name.items())
+            yield f"{floor.name}, the best number that needs no network: {best}"
+        if any(self.is_low(row, column) for row in ours for column in row.cells):
+            yield f"{LOW}: not above that by more than its standard error"
         if any(cell.collapsed for cell in cells):
             yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
         if self.own_tasks:
@@ -272,7 +326,7 @@ class Leaderboard:
         places = {column: place for place, column in enumerate(self.header[_HEADER.index("average") :])}
         for column, cell in row.cells.items():
             texts[places[column]] += f"±{cell.stderr:.1f}" if cell.stderr is not None else ""
-            texts[places[column]] += "*" if cell.collapsed else ""
+            texts[places[column]] += ("*" if cell.collapsed else "") + (LOW if self.is_low(row, column) else "")
         return [row.name, row.kind, row.split, row.seeds, *texts]
 
     def _csv(self) -> str:

@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 
 from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import REGISTRY, columns_of, task_spec
-from gptcore.nlu.spec import METRIC_TITLES
 from tasks.report.card import linked, table
-from tasks.report.leaderboard import Leaderboard, Row, published_notes
+from tasks.report.leaderboard import Leaderboard, Row, label_of, published_notes
 from tasks.report.score import Score
 from tasks.report.suites import EXPERIMENT, kept_row
 from tasks.tracking.tracker import Tracker
@@ -48,9 +47,17 @@ class ResultCard:
 
     @property
     def headline(self) -> str:
-        """The result in one line: "87.0±1.9 (bag of words 49.7, paper 56.0)"; "72.7 on average of 12 tasks (...)"."""
+        """The result in one line: "87.0±1.9 (overlap 49.7, paper 56.0)"; "72.7 on average of 12 tasks (...)".
+
+        Of the baselines the best alone, of one task by its name.
+        """
         rows = self._rows()
-        said = [(label, self._in_short(row)) for label, row in rows[1:] if label != "majority class"]
+        floors = [(self._floor_named(row), self._in_short(row)) for row in self.board.only(self.tasks).floors[:1]]
+        arms, published = (
+            [(label, self._in_short(row)) for label, row in rows[1:] if row.kind == kind]
+            for kind in ("ours", "published")
+        )
+        said = [*arms, *floors, *published]
         beside = ", ".join(f"{label} {text}" for label, text in said if text)
         first = rows[0][1]
         if len(self.tasks) == 1:
@@ -58,6 +65,10 @@ class ResultCard:
         else:
             mine = f"{text} on average of {self._averaged} tasks" if (text := self._in_short(first)) else ""
         return (mine or "no score") + (f" ({beside})" if beside else "")
+
+    def _floor_named(self, row: Row) -> str:
+        names = set(row.floors.values())
+        return names.pop() if len(names) == 1 else label_of(row)
 
     def summary(self) -> str:
         """What fits the tile of a run's page: the number and what it stands beside, nothing else."""
@@ -97,7 +108,7 @@ class ResultCard:
     def _metric(self) -> str:
         """Of a card of one task: its headline metric."""
         (task,) = self.tasks
-        return METRIC_TITLES[task_spec(task).headline] if task in REGISTRY else self.board.own_metric(task)
+        return task_spec(task).title_of(task_spec(task).headline) if task in REGISTRY else self.board.own_metric(task)
 
     @property
     def _averaged(self) -> int:
@@ -115,8 +126,8 @@ class ResultCard:
         """Who stands in the card, cut to its tasks: ours, the baselines, the paper's own row."""
         cut = self.board.only(self.tasks)
         ours = [row for row in cut.rows if row.kind == "ours"]
-        rows = [(_label(row), row) for row in ours]
-        rows += [(_label(row), row) for row in reversed(cut.rows) if row.kind == "baseline"]  # bag of words first
+        rows = [(label_of(row), row) for row in ours]
+        rows += [(label_of(row), row) for row in reversed(cut.rows) if row.kind == "baseline"]  # bag of words first
         return rows + [(_PAPER, row) for row in cut.rows if row.name.startswith(OURS)]
 
     @property
@@ -200,7 +211,7 @@ class ResultCard:
         if rows:
             body = [
                 (
-                    _label(row) + ("" if row.split == "test" else f" ({row.split} rows)"),
+                    label_of(row) + ("" if row.split == "test" else f" ({row.split} rows)"),
                     *(score_text(row, column) for column in self._columns),
                     row.source,
                 )
@@ -245,11 +256,6 @@ def score_text(row: Row, column: str) -> str:
     cell = row.cells.get(column)
     error = f"±{cell.stderr:.1f}" if cell and cell.stderr is not None else ""
     return f"{row.percent[column]:.1f}{error}" + ("\\*" if cell and cell.collapsed else "")
-
-
-def _label(row: Row) -> str:
-    """A row's name without its digest."""
-    return row.name.rpartition(" ")[0]
 
 
 def _short(model: str) -> str:

@@ -38,7 +38,7 @@ class Score:
     commit: str = ""
     """The git commit that made it, `+` behind it where that had local changes."""
     own_metric: str = ""
-    """The headline metric of a user's own task, which the registry does not know; empty for the twelve."""
+    """What people are shown of the headline metric of a user's own task; empty for the twelve."""
     model: str = ""
     """Address of the fine-tuned model in its store; baselines have none."""
     page: str = ""
@@ -87,7 +87,7 @@ def score_of(
         collapsed=bool(results.get("majority_collapse", False)),
         origin=origin or {},
         commit=commit,
-        own_metric=spec.headline if spec.own else "",
+        own_metric=spec.title_of(spec.headline) if spec.own else "",
     )
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS, TASK_OF_COLUMN, task_spec
 from gptcore.nlu.spec import METRIC_TITLES
-from tasks.report.leaderboard import Leaderboard, Row, is_paper, published_notes
+from tasks.report.leaderboard import LOW, Leaderboard, Row, is_paper, published_notes
 
 WIDTH = 100
 _HEADING = 12  # a suite's name is wrapped, and its longer words are cut, to this many characters
@@ -85,7 +85,7 @@ def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
     kept = list(ours)
 
     def beside() -> list[Row]:
-        return [*_baselines(board, kept), *(row for row in board.rows if is_paper(row))]
+        return [*_floors(board, kept), *(row for row in board.rows if is_paper(row))]
 
     while len(kept) > 1 and _wide(board, [*kept, *beside()]) > width:
         kept.remove(next(row for row in reversed(kept) if row is not best))
@@ -96,14 +96,9 @@ def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
     return [_column(board, row) for row in [*kept, *others]], [row for row in ours if row not in kept]
 
 
-def _baselines(board: Leaderboard, ours: Sequence[Row]) -> list[Row]:
-    """Of each baseline the newest that was scored on the rows of a suite of ours, for every such suite."""
-    found: list[Row] = []
-    every = [row for row in board.ordered if row.kind == "baseline"]
-    for suite in ours or every[:1]:
-        newest = {row.name.rpartition(" ")[0]: row for row in reversed(every) if not ours or suite.same_rows(row)}
-        found += [row for row in reversed(newest.values()) if row not in found]
-    return found
+def _floors(board: Leaderboard, ours: Sequence[Row]) -> list[Row]:
+    """The best baselines of each set of rows that a suite of ours was scored on; the wide table has all of them."""
+    return [row for row in board.floors if any(suite.same_rows(row) for suite in ours)] or board.floors[:1]
 
 
 def _wide(board: Leaderboard, rows: Sequence[Row]) -> int:
@@ -151,7 +146,9 @@ def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
     """One line's cells; the best of ours in bold."""
 
     def number(suite: _Column) -> float:
-        return float(suite.texts[line].partition("±")[0].rstrip("*")) if suite.texts[line] != "-" else float("-inf")
+        return (
+            float(suite.texts[line].partition("±")[0].rstrip(f"*{LOW}")) if suite.texts[line] != "-" else float("-inf")
+        )
 
     ours = [suite for suite in suites if suite.row.kind == "ours"]
     best = max(map(number, ours), default=float("inf"))
@@ -195,7 +192,7 @@ def _higher(board: Leaderboard, shown: Sequence[Row], left: Sequence[Row]) -> li
 def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row]) -> list[str]:
     """Which suites had no room, what the numbers are, then the board's own notes on the rows that are shown."""
     names = [suite.row.name for suite in suites]
-    shown = Leaderboard(tuple(row for row in board.rows if row.name in names), board.notes)
+    shown = Leaderboard(tuple(row for row in board.rows if row.name in names or row.kind == "baseline"), board.notes)
     remarks = [""]
     if left:
         remarks.append(f"{len(left)} more: {', '.join(row.name for row in left)} (gptmill leaderboard --wide)")

@@ -1,7 +1,7 @@
 """Stages `dataset` and `baseline`: one task's rows, and what numbers on them must beat.
 
-The rows are validated and encoded once, before any training starts. The baselines are the majority class and a bag of
-words.
+The rows are validated and encoded once, before any training starts. The baselines are those of the task's form, which
+need no model.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import DatasetCounts
 from tasks.store.store import Store
-
-BASELINES = ("majority class", "bag of words")
+from tasks.tracking.logs import logger
 
 
 @task(name="dataset", task_run_name="dataset {spec.name}", **STAGE_OPTIONS)
@@ -37,7 +36,11 @@ def encode_dataset(store: Store, datasets_url: str, spec: TaskSpec, tokenizer: A
     recipe = recipe_of("dataset", task_settings(spec), inputs)
 
     def produce(out: Path) -> dict[str, Any]:
-        return encode_task(spec, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
+        report = encode_task(spec, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
+        for note in (spec.note, *report["findings"]) if spec.own else ():
+            if note:
+                logger().warning("%s: %s", spec.name, note)
+        return report
 
     return build(store, recipe, produce, "datasets", _made, spec.name).artifact
 
@@ -48,7 +51,7 @@ def _made(counts: Mapping[str, Any]) -> dict[str, int]:
 
 @task(name="baseline", task_run_name="baselines {spec.name}", **STAGE_OPTIONS)
 def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str, Score]:
-    """Both baselines of one task, by their names, fitted on train and scored on dev and test."""
+    """The baselines of one task, by their names, fitted on train and scored on dev and test."""
     recipe = recipe_of("baseline", task_settings(spec), {"files": dataset_fingerprint(spec, datasets_url)})
 
     def produce(out: Path) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str
             for baseline, fit_and_score in form_of(spec).fitted_floors().items()
         }
 
-    built = build(store, recipe, produce, "baselines", lambda _: ", ".join(BASELINES), spec.name)
+    built = build(store, recipe, produce, "baselines", ", ".join, spec.name)
     manifest, commit = built.manifest, commit_of(built.manifest)
     origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
     synthetic = is_synthetic(spec.root(datasets_url))

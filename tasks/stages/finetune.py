@@ -17,7 +17,7 @@ from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
 from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
-from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
+from gptcore.nlu.registry import REGISTRY, TaskSpec, recorded_task, task_settings
 from tasks.jobs.placement import slots, slots_and_threads
 from tasks.report.card import cost, from_task_note, synthetic_note, write_finetuned_card
 from tasks.report.entries import finetuned_entry, task_data
@@ -229,7 +229,8 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     beside = config["finetune"]["lm_coef"] != 0.0
     unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
     start = from_task_note(config["finetune"])
-    notes = (*([start] if start else []), *synthetic_note(store.manifest(dataset)))
+    findings = DatasetCounts.of(store, dataset).findings if spec.own else ()
+    notes = (*([start] if start else []), *synthetic_note(store.manifest(dataset)), *findings)
     measured = {**result, **{key: 100 * value for key, value in scores.items()}}
     title = f"Fine-tuning {spec.name}, seed {found.seed}"
     report(store, built, run, f"finetune-{spec.name}", title, results, measured, notes, unit=unit)
@@ -239,7 +240,14 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
 def _notes(name: str, dataset: DatasetCounts, result: FinetuneCounts, arm: str) -> tuple[str, ...]:
     """What sets a number apart from the published one: missing rows, a collapsed run, the dataset's own note."""
     public = not dataset.synthetic  # generated rows have nothing in common with the published counts
-    notes = [f"{name}: {dataset.note}"] if dataset.note and public else []
+    own = name not in REGISTRY
+    notes = [f"{name}: {note}" for note in (dataset.note, *(dataset.findings if own else ())) if note and public]
+    if own and (cut := result.truncated):
+        rows, longest = sum(result.rows.values()), max(split.longest for split in dataset.splits.values())
+        share = f"{cut:,} of {rows:,} rows ({cut / rows:.1%})"
+        notes.append(
+            f"{name}: {share} are cut, as they are longer than the model reads; the longest has {longest:,} tokens"
+        )
     for split, counts in dataset.splits.items():
         used = result.rows.get(split, counts.rows)
         if public and counts.published and used != counts.published:

@@ -25,7 +25,7 @@ VERSIONS = {
     "ngrams": 1,
     "overlap": 1,
     "dataset": 1,
-    "baseline": 2,
+    "baseline": 3,
     "pretrain": 1,
     "finetune": 1,
     "evaluation": 1,

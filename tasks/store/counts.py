@@ -136,6 +136,8 @@ class DatasetSplit(Counts):
     """How many rows the dataset's authors name; None: they name none."""
     dropped: Mapping[str, int]
     """Label -> rows with it that are left out."""
+    longest: int
+    """Tokens of the longest row."""
 
 
 class DatasetCounts(TokenizerCounts, Generated):
@@ -143,6 +145,8 @@ class DatasetCounts(TokenizerCounts, Generated):
 
     task: str
     note: str
+    findings: Sequence[str] = ()
+    """What is told of the rows (:mod:`gptcore.nlu.findings`)."""
     splits: Mapping[str, DatasetSplit]
 
 

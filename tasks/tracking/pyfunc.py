@@ -175,8 +175,10 @@ class TaskPredictor:
         table = model_input.to_dict("records")
         plain = [{name: _plain(cell) for name, cell in row.items()} for row in table]
         rows = read_records(self._model.spec, plain, "the table")
-        cells = form_of(self._model.spec).cells
-        return pd.DataFrame([cells(answer) for answer in self._model.described(rows)], index=model_input.index)
+        form = form_of(self._model.spec)
+        answers = [form.cells(answer) for answer in self._model.described(rows)]
+        columns = None if answers else list(form.signature(self._model.spec))  # of no rows nothing else would tell
+        return pd.DataFrame(answers, index=model_input.index, columns=columns)
 
 
 def _plain(cell: Any) -> Any:

@@ -78,16 +78,16 @@ def test_a_stage_is_a_line_with_what_it_made_and_what_that_took() -> None:
 def test_a_stage_of_many_items_is_one_line_too() -> None:
     with watched() as screen:
         for number, task in enumerate(("rte", "sst2", "cola")):
-            tell("baselines", "majority class, bag of words", task, f"b{number}")
+            tell("baselines", "best constant, bag of words", task, f"b{number}")
         for number, task in enumerate(("rte", "sst2", "cola")):
             tell("datasets", {"rows": 1000}, task, f"d{number}", cached=number < 2)
         tell("shards", "0.7 M tokens", digest="5")
         for number, task in enumerate(("rte", "sst2", "cola")):
-            tell("baselines", "majority class, bag of words", task, f"b{number}", cached=True)  # told of already
+            tell("baselines", "best constant, bag of words", task, f"b{number}", cached=True)  # told of already
         tell("fine-tunes", "dev 61.0", "rte seed 0, pre-trained", "f", unit="run")
     names = [line.split()[0] for line in screen.lines]
     assert names == ["baselines", "datasets", "shards", "fine-tunes"]
-    assert "3 tasks: majority class, bag of words" in screen.lines[0]
+    assert "3 tasks: best constant, bag of words" in screen.lines[0]
     assert "3 tasks: 3,000 rows" in screen.lines[1]
     assert screen.lines[1].endswith(", 2 found")
     assert "rte seed 0, pre-trained: dev 61.0" in screen.lines[3]

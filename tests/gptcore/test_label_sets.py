@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score
 from gptcore.base.errors import InputError
 from gptcore.machine import process
 from gptcore.nlu import load_task
-from gptcore.nlu.floors import bag_of_words, majority
+from gptcore.nlu.floors import bag_of_words, best_constant
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import MOST_LABELS, as_number, as_numbers, from_number, from_numbers
 from gptcore.nlu.inputs import encoded_labels
@@ -165,7 +165,7 @@ def test_words_tell_each_label_by_itself() -> None:
         for names in [[name for at, name in enumerate(words) if n >> at & 1]]
     ]
     assert bag_of_words(SPEC, rows[:40], rows[40:])["score"] == 1.0
-    floor = majority(SPEC, [*rows[:40], *[rows[3]] * 20], rows[40:])
+    floor = best_constant(SPEC, [*rows[:40], *[rows[3]] * 20], rows[40:])
     assert floor["score"] == pytest.approx(2 / 3)  # both, of which half are there
     assert 0 < floor["score_stderr"] < 0.2
 

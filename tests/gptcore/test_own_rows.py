@@ -195,4 +195,8 @@ def test_a_line_that_is_cut_off_is_named_by_its_own_number(models):
     with pytest.raises(InputError, match=r"standard input, line 2, column 17: found Expecting ',' delimiter"):
         list(predict_jsonl(models["sst2"], lines))
     with pytest.raises(InputError, match="standard input, line 1, column 1: found Expecting value"):
-        list(predict_jsonl(models["sst2"], [b"\n"]))
+        list(predict_jsonl(models["sst2"], [b"\n", *lines[:1]]))
+
+
+def test_blank_lines_at_the_end_are_no_rows(models):
+    assert len(list(predict_jsonl(models["sst2"], [*encoded({"sentence": "a cat"}), b"\n", b" \r\n"]))) == 1

@@ -11,10 +11,10 @@ from importlib import import_module
 
 from gptcore.base.errors import InputError
 from gptcore.base.named import Named
-from gptcore.nlu.forms.form import Form, label_text
+from gptcore.nlu.forms.form import DROPS_MISSING, MISSING, Form, label_number, label_text
 from gptcore.nlu.spec import TaskSpec
 
-__all__ = ["FORMS", "Form", "form_named", "form_of", "label_text"]
+__all__ = ["DROPS_MISSING", "FORMS", "MISSING", "Form", "form_named", "form_of", "label_number", "label_text"]
 
 ENTRY_POINTS = "gptmill.forms"
 _OURS = ("single", "labels", "pair", "choices", "span", "tags")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from gptcore.nlu.forms.form import Form, Ids, Sides
+from gptcore.base.errors import InputError
+from gptcore.nlu.examples import Record, show
+from gptcore.nlu.forms.form import FLOORS_OF_TEXTS, Form, Ids, Sides, label_number, label_text
 from gptcore.nlu.spec import Metric, TaskSpec
 
 
@@ -15,23 +18,67 @@ class Choices(Form):
         """See :class:`Form`; also of two choices none is the class that an F1 could be of."""
         return ("accuracy", "macro_f1"), ("accuracy",)
 
-    def labels_of(self, spec: TaskSpec, found: Iterable[str]) -> tuple[str, ...]:
-        """What the right choice is called: 0, 1, ... or 1, 2, ... or A, B, ..., or as its column.
+    def labels_of(self, spec: TaskSpec, found: Iterable[tuple[Record, str]]) -> tuple[str, ...]:
+        """What the right choice is called: 0, 1, ... or 1, 2, ... or A, B, ..., or as its column; or by its own text.
 
-        The first of these that the training rows fit; where none does, their own names in their order.
+        :raises InputError: none of these fits every training row, or several do and would have it that other choices
+            are right.
         """
-        names, numbers = set(found), range(len(spec.choices))
-        ways = [
-            [str(k) for k in numbers],
-            [str(k + 1) for k in numbers],
-            [chr(65 + k) for k in numbers],
-            list(spec.choices),
+        numbers = range(len(spec.choices))
+        named = [
+            tuple(str(k) for k in numbers),
+            tuple(str(k + 1) for k in numbers),
+            tuple(chr(65 + k) for k in numbers),
+            spec.choices,
         ]
-        return tuple(next((way for way in ways if names <= set(way)), sorted(names)))
+        ways = {labels: _by_name(labels) for labels in named} | {(): _by_text(spec)}
+        right: dict[tuple[str, ...], list[int]] = {labels: [] for labels in ways}
+        texts: dict[str, None] = {}
+        for row, label in found:
+            texts[label] = None
+            for labels in list(right):
+                if (choice := ways[labels](row, label)) is None:
+                    del right[labels]
+                else:
+                    right[labels].append(choice)
+        if len({tuple(choices) for choices in right.values()}) != 1:
+            many = "which fit more than one way to count" if right else "of which some name no choice"
+            expected = f"labels = [...], what the label is where the right one is {', '.join(spec.choices)}"
+            raise InputError(
+                f"{spec.name}: {spec.label}: found {show(sorted(texts)[:20])}, {many}, expected {expected}"
+            )
+        return next(iter(right)) or spec.choices
+
+    def label_of(self, spec: TaskSpec, row: Record) -> float:
+        """See :class:`Form`; a label that is none of the task's may be the text of the right choice."""
+        value = row.value(spec.label)
+        found = label_text(value)
+        if (number := label_number(spec.labels, found)) is None and (number := _by_text(spec)(row, found)) is None:
+            expected = f"one of {', '.join(spec.labels)}, or the text of one of the choices"
+            raise row.error(spec.label, show(value), expected)
+        return number
 
     def sides(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> list[Sides]:
         """See :class:`Form`; a sequence for each choice, which stands behind all fields."""
         return [(fields, [choice]) for choice in choices]
+
+
+_Way = Callable[[Record, Any], int | None]
+"""A row and its label -> the right choice."""
+
+
+def _by_name(labels: tuple[str, ...]) -> _Way:
+    return lambda _, label: label_number(labels, label)
+
+
+def _by_text(spec: TaskSpec) -> _Way:
+    """A label that is the text of exactly one of the row's choices means that one."""
+
+    def right(row: Record, label: Any) -> int | None:
+        texts = [label_text(row.text(choice).strip()) for choice in spec.choices]
+        return texts.index(label.strip()) if isinstance(label, str) and texts.count(label.strip()) == 1 else None
+
+    return right
 
 
 FORM = Choices(
@@ -43,4 +90,5 @@ FORM = Choices(
     graded=False,
     outputs=1,
     transformers="MultipleChoice",
+    floors=FLOORS_OF_TEXTS,
 )

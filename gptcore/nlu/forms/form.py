@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,22 @@ Values = NDArray[np.float64]
 Ids = NDArray[np.integer]
 Sides = tuple[Sequence[Ids], Sequence[Ids]]
 """The parts of a sequence before and behind its delimiter; nothing stands behind that of a single text."""
+FLOORS = {"best constant": "gptcore.nlu.floors:best_constant", "bag of words": "gptcore.nlu.floors:bag_of_words"}
+"""The baselines of a row's labels."""
+FLOORS_OF_TEXTS = {**FLOORS, "overlap": "gptcore.nlu.floors:overlap"}
+"""Those of a row with several texts."""
 Floor = Callable[[TaskSpec, Sequence[Example], Sequence[Example]], dict[str, float]]
 """Fits on train rows and scores dev rows."""
 
 _GRADED: tuple[Metric, ...] = ("pearson", "spearman")
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?", re.ASCII)
+_GRADE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+", re.ASCII)
+_TRUTH = {spelled: truth for truth in ("true", "false") for spelled in (truth, truth.title(), truth.upper())}
+
+MISSING = ""
+"""The text of a label that is not there: null, NaN, or nothing but blanks."""
+DROPS_MISSING = 'dropped_labels = [""] leaves out rows without one'
+"""What a user may do about rows without a label."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +107,7 @@ class Form:
     """The standard errors of the scores of a file of predictions."""
     own_row: str = "gptcore.nlu.own_rows:row_of_texts"
     """Reads a row that somebody asks about."""
-    floors: Mapping[str, str] = field(
-        default_factory=lambda: {
-            "majority class": "gptcore.nlu.floors:majority",
-            "bag of words": "gptcore.nlu.floors:bag_of_words",
-        }
-    )
+    floors: Mapping[str, str] = field(default_factory=lambda: FLOORS)
     """Name of a baseline that needs no model -> its :data:`Floor`."""
 
     def part(self, name: str) -> Any:
@@ -135,14 +143,18 @@ class Form:
             return ("accuracy", "f1", "matthews", "macro_f1"), ("accuracy",)
         return ("accuracy", "macro_f1"), ("accuracy",)
 
-    def labels_of(self, spec: TaskSpec, found: Iterable[str]) -> tuple[str, ...]:
-        """The task's labels in class order, from those that its training rows have: numbers by value, then texts."""
-        return tuple(sorted(dict.fromkeys(found), key=_by_number))
+    def labels_of(self, spec: TaskSpec, found: Iterable[tuple[Record, str]]) -> tuple[str, ...]:
+        """The task's labels in class order: numbers by value, then texts.
+
+        :param found: each training row with a label of its, as text.
+        :raises InputError: what the labels mean cannot be told from the rows.
+        """
+        return tuple(sorted({label for _, label in found}, key=_by_number))
 
     # --- what a row is answered with, in data ---
 
     def label_texts(self, value: Any) -> list[Any]:
-        """The labels that stand in a row's column, as text; what is none stays as it is."""
+        """The labels that stand in a row's column, each in its one spelling; what is none stays as it is."""
         return [label_text(value)]
 
     def label_of(self, spec: TaskSpec, row: Record) -> float:
@@ -157,9 +169,10 @@ class Form:
             if (grade := grade_of(found)) is None or not low <= grade <= high:
                 raise row.error(spec.label, show(value), f"a number from {low:g} to {high:g}")
             return grade
-        if found not in spec.labels:
-            raise row.error(spec.label, show(value), f"one of {', '.join(spec.labels)}")
-        return spec.labels.index(found)
+        if (number := label_number(spec.labels, found)) is None:
+            hint = f" ({DROPS_MISSING})" if found == MISSING else ""
+            raise row.error(spec.label, show(value), f"one of {', '.join(spec.labels)}{hint}")
+        return number
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
         """What a report on the dataset counts of a row: its label, or the whole numbers that its grade lies between."""
@@ -176,13 +189,13 @@ class Form:
         below = math.floor(row.label)
         return [f"{below}" if row.label == below else f"{below} to {below + 1}"]
 
+    def n_words(self, row: Example) -> int:
+        """How many words the texts of a row have."""
+        return sum(len(text.split()) for text in (*row.fields, *row.choices))
+
     def shown(self, spec: TaskSpec, row: Example) -> str:
         """A labelled row's answer, for people."""
         return f"{row.label:g}" if spec.score_range else ", ".join(self.labels_in(spec, row)) or "none"
-
-    def warnings(self, rows: Mapping[str, Sequence[Example]]) -> Iterator[str]:
-        """What a user should know of the rows of each split before training on them."""
-        return iter(())
 
     # --- what a network reads and says ---
 
@@ -254,15 +267,42 @@ class Form:
 
 
 def label_text(value: Any) -> Any:
-    """A label as text, as JSON and parquet have numbers and truth values, too; anything else as it is."""
-    if isinstance(value, bool):
+    """A label in its one spelling, whichever format it was read from; what no label can be stays as it is.
+
+    A whole number has no fraction (1.0 is 1), a truth value is in small letters, and :data:`MISSING` stands for what is
+    not there.
+
+    :param value: what JSON, parquet or a cell of text has: text, a number, a truth value, nothing.
+    """
+    if isinstance(value, str):
+        if not value.strip() or value.lower() == "nan":
+            return MISSING
+        whole = _WHOLE.fullmatch(value)
+        return ("0" if whole[1] == "-0" else whole[1]) if whole else _TRUTH.get(value, value)
+    if value is None or value != value:
+        return MISSING
+    if isinstance(value, bool | np.bool_ | int):
         return str(value).lower()
-    return repr(value) if isinstance(value, int | float) else value
+    if isinstance(value, float | np.floating):  # a score stored as float32 is 3.8 again, not 3.79999995
+        return np.format_float_positional(value + 0.0, trim="-")  # and what is -0.0 is 0
+    if isinstance(value, Decimal):
+        return f"{value.normalize() + 0:f}"
+    return value
+
+
+@lru_cache
+def _numbers(labels: tuple[str, ...]) -> dict[str, int]:
+    return {label_text(label): number for number, label in enumerate(labels)}
+
+
+def label_number(labels: tuple[str, ...], found: Any) -> int | None:
+    """The class of a label as :func:`label_text` spells it, however ``labels`` spell it; None: it is none of them."""
+    return _numbers(labels).get(found) if isinstance(found, str) else None
 
 
 def grade_of(text: Any) -> float | None:
     """The grade that a label's text is; None: it is none."""
-    return float(text) if isinstance(text, str) and _NUMBER.fullmatch(text) else None
+    return float(text) if isinstance(text, str) and _GRADE.fullmatch(text.strip()) else None
 
 
 def shares(spec: TaskSpec, probabilities: NDArray[np.float64]) -> dict[str, float]:

@@ -6,14 +6,14 @@ N rows, K labels.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.nlu.examples import Example, Record, show
-from gptcore.nlu.forms.form import Form, Values, label_text, shares
+from gptcore.nlu.forms.form import Form, Values, label_number, label_text, shares
 from gptcore.nlu.spec import Metric, TaskSpec
 
 _METRICS: tuple[Metric, ...] = ("micro_f1", "accuracy")
@@ -57,19 +57,19 @@ class Labels(Form):
 
     def label_texts(self, value: Any) -> list[Any]:
         """See :class:`Form`: those of a list, or of a text in which semicolons set them apart; else one label."""
-        if isinstance(value, list):
-            return [label.strip() if isinstance(label, str) else label for label in map(label_text, value)]
         if isinstance(value, str):
-            return [label.strip() for label in value.split(";") if label.strip()]
-        return [label_text(value)]
+            value = [label for label in value.split(";") if label.strip()]
+        labels = value if isinstance(value, list) else [value]
+        return [label_text(label.strip() if isinstance(label, str) else label) for label in labels]
 
     def label_of(self, spec: TaskSpec, row: Record) -> float:
         """See :class:`Form`."""
-        found = self.label_texts(row.value(spec.label))
-        for label in found:
-            if label not in spec.labels:
+        numbers = []
+        for label in self.label_texts(row.value(spec.label)):
+            if (number := label_number(spec.labels, label)) is None:
                 raise row.error(spec.label, show(label), f"some of {', '.join(spec.labels)}")
-        return as_number(map(spec.labels.index, found))
+            numbers.append(number)
+        return as_number(numbers)
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
         """See :class:`Form`."""
@@ -79,12 +79,6 @@ class Labels(Form):
         """See :class:`Form`."""
         assert row.label is not None, "labelled splits"
         return self.spelled(spec, row.label)
-
-    def warnings(self, rows: Mapping[str, Sequence[Example]]) -> Iterator[str]:
-        """See :class:`Form`."""
-        for split, found in rows.items():
-            if not any(row.label for row in found):
-                yield f"no row of {split} has a label: every score on it is 0"
 
     def targets(self, spec: TaskSpec, labels: Values) -> NDArray[np.float32]:
         """See :class:`Form`: 0 or 1 for each label, (N, K)."""

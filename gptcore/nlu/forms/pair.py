@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gptcore.nlu.forms.form import Form
+from gptcore.nlu.forms.form import FLOORS_OF_TEXTS, Form
 from gptcore.nlu.spec import TaskSpec
 
 
@@ -14,4 +14,11 @@ class Pair(Form):
         return ("text1", "text2") if spec.symmetric else self.field_names
 
 
-FORM = Pair("pair", ("premise", "hypothesis"), n_fields=(2,), fields_in_words="a list of two columns", symmetric=True)
+FORM = Pair(
+    "pair",
+    ("premise", "hypothesis"),
+    n_fields=(2,),
+    fields_in_words="a list of two columns",
+    symmetric=True,
+    floors=FLOORS_OF_TEXTS,
+)

@@ -58,7 +58,7 @@ FORM = Span(
     predictions="gptcore.evaluation.predictions:span_predictions",
     stderrs="gptcore.nlu.metrics:span_stderrs",
     floors={
-        "majority class": "gptcore.nlu.floors:commonest_answer",
+        "best constant": "gptcore.nlu.floors:commonest_answer",
         "bag of words": "gptcore.nlu.floors:answer_by_words",
     },
 )

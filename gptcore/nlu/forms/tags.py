@@ -26,6 +26,10 @@ class Tags(Form):
         """See :class:`Form`."""
         return [word.name for word in row.annotations]
 
+    def n_words(self, row: Example) -> int:
+        """See :class:`Form`: those that have a tag, in which there may be white space."""
+        return len(row.annotations)
+
     def shown(self, spec: TaskSpec, row: Example) -> str:
         """See :class:`Form`."""
         text = row.fields[-1]
@@ -60,5 +64,5 @@ FORM = Tags(
     predictions="gptcore.evaluation.predictions:tag_predictions",
     stderrs="gptcore.nlu.metrics:tag_stderrs",
     own_row="gptcore.nlu.own_rows:row_of_words",
-    floors={"majority class": "gptcore.nlu.floors:outside_alone", "bag of words": "gptcore.nlu.floors:tags_by_phrases"},
+    floors={"best constant": "gptcore.nlu.floors:outside_alone", "bag of words": "gptcore.nlu.floors:tags_by_phrases"},
 )

@@ -14,7 +14,7 @@ from gptcore.nlu.readers.tasks import (
     load_task,
     source_files,
 )
-from gptcore.nlu.readers.text_files import csv_rows, decoded_lines, lines, parse_object, unreadable
+from gptcore.nlu.readers.text_files import csv_rows, decoded_lines, lines, parse_object, rows_of, unreadable
 
 __all__ = [
     "Annotation",
@@ -34,6 +34,7 @@ __all__ = [
     "load_task",
     "parquet_layout",
     "parse_object",
+    "rows_of",
     "show",
     "source_files",
     "unreadable",

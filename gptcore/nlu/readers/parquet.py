@@ -97,9 +97,15 @@ def _is(found: Any, kind: str) -> bool:
         return _is(found, "string") or _is(found, "list of strings")
     if kind == "list of strings":
         return (of.is_list(found) or of.is_large_list(found)) and _is(found.value_type, "string")
-    text = of.is_string(found) or of.is_large_string(found)
-    number = of.is_integer(found) or of.is_floating(found) or of.is_boolean(found)
+    text = _is_text(found)
+    number = of.is_integer(found) or of.is_floating(found) or of.is_boolean(found) or of.is_decimal(found)
     return text or (kind != "string" and number)
+
+
+def _is_text(found: Any) -> bool:
+    import pyarrow.types as of
+
+    return bool(of.is_string(found) or of.is_large_string(found) or of.is_string_view(found))
 
 
 def _classes(schema: Any, label: str, url: str) -> list[str] | None:
@@ -120,7 +126,7 @@ def _number_type(found: Any) -> type[np.floating[Any]]:
     """The precision that the label's numbers were written with."""
     import pyarrow as pa
 
-    return np.float32 if pa.types.is_float32(found) else np.float64
+    return np.float16 if pa.types.is_float16(found) else np.float32 if pa.types.is_float32(found) else np.float64
 
 
 def _as_bytes(column: Any) -> Any:
@@ -129,7 +135,7 @@ def _as_bytes(column: Any) -> Any:
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if _is_text(column.type):
         return column.cast(pa.large_string()).cast(pa.large_binary())
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         return column.cast(pa.large_list(pa.large_string())).cast(pa.large_list(pa.large_binary()))
@@ -161,11 +167,11 @@ def _record(
 
 
 def _label(value: Any, hub: HubSet, number_type: type[np.floating[Any]]) -> Any:
-    """A label as the public file writes it: a score stored as float32 is 3.8 again, not 3.79999995."""
+    """A label as the public file has it, a number with no more digits than it was written with."""
     if isinstance(value, list):
         return value
     if value in hub.labels:
         return hub.labels[value]
-    if isinstance(value, float):
-        return np.format_float_positional(number_type(value), trim="-")
-    return label_text(value) if isinstance(value, int) and not hub.labels else value
+    if value is None or value != value or (hub.labels and isinstance(value, int)):
+        return value  # what is none is told as it stands there
+    return label_text(number_type(value) if isinstance(value, float) else value)

@@ -1,5 +1,7 @@
 """CoNLL's files: a word a line with its tag in the last column, an empty line behind each sentence.
 
+Columns are set apart by tabs where the file's first word has one, else by spaces; a word may hold other white space.
+
 The shared task of 2003 (Tjong Kim Sang and De Meulder) tags in IOB1, where an entity begins with I, and with B only
 behind another of its kind; others tag in IOB2, where each begins with B. Which of the two a file follows is told by its
 first entity. In IOB2 an I that begins one is broken; a B of IOB1 begins one wherever it stands, as the published train
@@ -42,7 +44,7 @@ def read_conll(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
 def tagged_example(
     words: Sequence[str], tags: Sequence[str], subset: str, row: str, label: float | None = None
 ) -> Example:
-    """A sentence of words, which hold no white space, with a tag each."""
+    """A sentence of words with a tag each."""
     places, at = [], 0
     for word, tag in zip(words, tags, strict=True):
         places.append(Annotation(at, at + len(word), tag))
@@ -52,9 +54,12 @@ def tagged_example(
 
 def _sentences(spec: TaskSpec, url: str) -> Iterator[list[_Word]]:
     words: list[_Word] = []
-    n_columns, first_line = 0, 0
+    n_columns, first_line, separator = 0, 0, ""
     for number, line in lines(url):
-        cells = line.split()
+        text = line.strip(" \t\r\n")
+        if text and not separator and not text.startswith(_DOCUMENT):
+            separator = "\t" if "\t" in text else " "
+        cells = [cell for cell in text.split(separator or None) if cell]
         if not cells or cells[0] == _DOCUMENT:
             if words:
                 yield words

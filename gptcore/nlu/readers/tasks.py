@@ -163,7 +163,7 @@ def _examples(
     for row in _rows(spec, datasets_url, source.path, layout):
         found = label_text(row.value(spec.label))
         if found in spec.dropped_labels:
-            dropped[f"label {found}"] += 1
+            dropped[f"label {found}" if found else "no label"] += 1
             continue
         yield example_of(spec, row, spec.root(datasets_url), label_of(spec, row), source.subset)
 

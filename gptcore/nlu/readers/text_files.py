@@ -1,13 +1,15 @@
 """The public file formats of the datasets, read strictly: any broken row is an error that names its place.
 
 Three things that general-purpose readers get wrong here. Quotes in the tab-separated sets are text, not syntax. Lines
-end at LF only: U+2028, U+0085 and their like occur inside fields. And what is not UTF-8 is an error with its byte
-offset, not a replacement character. Files stream; a passage file of RACE is read whole.
+end at LF only (at CR where a file has no LF): U+2028, U+0085 and their like occur inside fields. And what is not UTF-8
+is an error with its byte offset, not a replacement character. A file compressed by gzip or zstd is known by its first
+bytes, whatever its name. Blank lines at a file's end are no rows. Files stream; a passage file of RACE is read whole.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -20,19 +22,45 @@ from gptcore.base.filesystems import file_system
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.registry import Format, TaskSpec
 
+csv.field_size_limit(1 << 30)  # characters of a cell; what Python allows, 131,072, is less than a book has
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"PAR1": "parquet",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+"""The first bytes of what is not read -> what it is."""
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
 
 
 def lines(url: str) -> Iterator[tuple[int, str]]:
     """Line number (from 1) and text of each line of a file, its line end included.
 
-    :raises InputError: no such file, or bytes that are not UTF-8.
+    :raises InputError: no such file, a broken archive, another kind of file, or bytes that are not UTF-8.
     """
     try:
-        with fsspec.open(url, "rb") as file:
-            yield from decoded_lines(file, url)
+        yield from decoded_lines(_byte_lines(url), url)
     except OSError as error:
         raise unreadable(url, error) from error
+
+
+def _byte_lines(url: str) -> Iterator[bytes]:
+    """The lines of a file, compressed or not; they end in LF, or in CR where there is none."""
+    import pyarrow as pa
+
+    with fsspec.open(url, "rb") as raw:
+        head = raw.read(max(map(len, (*_FOREIGN, *_COMPRESSED))))
+    if kind := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), None):
+        raise InputError(f"{url}: found {kind}, expected UTF-8 text (or that compressed by gzip or zstd)")
+    packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
+    with fsspec.open(url, "rb") as raw:
+        file = io.BufferedReader(pa.input_stream(raw, compression=packed)) if packed else raw
+        for number, line in enumerate(file):
+            whole = not number and not line.endswith(b"\n")  # the only line that LF ends is the file
+            yield from line.replace(b"\r", b"\n").splitlines(keepends=True) if whole else (line,)
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
@@ -46,6 +74,16 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]
         text = _decode(line, name, offset, number)
         yield number, text.removeprefix("\ufeff") if number == 1 else text
         offset += len(line)
+
+
+def rows_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Numbered lines without the blank ones behind the last that is none."""
+    blank = []
+    for number, text in lines:
+        blank.append((number, text))
+        if text.strip(" \r\n"):  # a tab sets two cells apart
+            yield from blank
+            blank.clear()
 
 
 def json_object(url: str, holds: str) -> Mapping[str, Any]:
@@ -84,7 +122,9 @@ def _decode(data: bytes, url: str, offset: int, line: int) -> str:
 
 def _read_tsv(url: str, spec: TaskSpec) -> Iterator[Record]:
     """Tab-separated lines without quoting."""
-    return _table(url, spec, ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in lines(url)))
+    return _table(
+        url, spec, ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in rows_of(lines(url)))
+    )
 
 
 def _read_csv(url: str, spec: TaskSpec) -> Iterator[Record]:
@@ -97,7 +137,7 @@ def csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
 
     :raises InputError: as :func:`lines`, or a broken quote.
     """
-    rows = csv.reader((line for _, line in lines(url)), strict=True)
+    rows = csv.reader((line for _, line in rows_of(lines(url))), strict=True)
     while True:
         line = rows.line_num + 1  # where the row starts, though a broken quote may run to the end of the file
         try:
@@ -130,7 +170,7 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
 
 def read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
     """One JSON object a line."""
-    for line, text in lines(url):
+    for line, text in rows_of(lines(url)):
         yield Record(url, str(line), parse_object(text, url, line))
 
 

@@ -74,14 +74,14 @@ def check_prefect(
     tile = page.get_by_test_id("flow-run-artifacts-grid").locator("a").filter(has_text="bag of words")
     number = score.partition("±")[0].strip("*")
     published = [] if paper is None else [f"{paper:.1f}"]
-    for words in (number, "bag of words", "majority class", *(["paper"] if published else []), *published):
+    for words in (number, "bag of words", "best constant", *(["paper"] if published else []), *published):
         expect(tile).to_contain_text(words)
     shot(page, shots, f"{prefix}tile")
     tile.click()
     card = page.get_by_test_id("markdown-display")
     if published:
         published.append("the paper (test rows)")
-    for words in (score, "bag of words", "majority class", *published, "Each seed", "Rank ", "gptmill predict"):
+    for words in (score, "bag of words", "best constant", *published, "Each seed", "Rank ", "gptmill predict"):
         expect(card).to_contain_text(words)
     shot(page, shots, f"{prefix}card")
     return run

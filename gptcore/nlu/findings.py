@@ -1,0 +1,91 @@
+"""What a user must know of a task's rows before a training, and a reader beside its score."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from gptcore.base.errors import InputError
+from gptcore.nlu.examples import Example, show
+from gptcore.nlu.forms import form_of
+from gptcore.nlu.spec import TaskSpec
+
+_MAJORITY = 0.9  # share of one label beyond which accuracy says little
+_NAMED = 3  # examples
+_OF_SEVERAL = ("pearson", "spearman", "matthews")  # metrics that are 0/0 where all rows have one label
+_FEW_DEV_ROWS = 50
+
+
+class Findings:
+    """What is told of rows that are looked at one after the other, train rows before all others."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self._spec, self._form = spec, form_of(spec)
+        self._rows = Counter[str]()
+        self._labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._train: set[int] = set()
+        self._again: defaultdict[str, list[str]] = defaultdict(list)
+
+    def add(self, split: str, row: Example) -> None:
+        """Look at a labelled row."""
+        self._rows[split] += 1
+        graded, form = self._spec.score_range, self._form
+        self._labels[split].update([form.shown(self._spec, row)] if graded else form.labels_in(self._spec, row))
+        texts = hash((row.fields, row.choices))  # the texts themselves would be the file in memory
+        if split == "train":
+            self._train.add(texts)
+        elif texts in self._train:
+            self._again[split].append(row.row)
+
+    def check_scorable(self) -> None:
+        """See that a score on each split but train means something.
+
+        :raises InputError: all its rows have one label, and the task's first metric is none of a single label.
+        """
+        for split, found in self._labels.items():
+            if split != "train" and len(found) == 1 and self._spec.headline in _OF_SEVERAL:
+                metric = self._spec.title_of(self._spec.headline)
+                raise InputError(
+                    f"{self._spec.name}: {split}: found {show(next(iter(found)))} as the label of every row, expected "
+                    f"two or more, without which {metric} is undefined"
+                )
+
+    def notes(self) -> Iterator[str]:
+        """Whole sentences, of the labels first, then of each split."""
+        spec = self._spec
+        if spec.own and "f1" in spec.metrics:
+            yield f"F1 is of {spec.labels[1]}, the second label; `positive` in the task's file names another"
+        alike: defaultdict[str, list[str]] = defaultdict(list)
+        for label in spec.labels:
+            alike[" ".join(label.casefold().split())].append(label)
+        for labels in alike.values():
+            if len(labels) > 1:
+                named = ", ".join(map(show, labels))
+                yield f"the labels {named} differ only by case or blanks, yet each is a class of its own"
+        for split, found in self._labels.items():
+            yield from self._of_split(split, found)
+
+    def _of_split(self, split: str, found: Counter[str]) -> Iterator[str]:
+        spec, rows = self._spec, self._rows[split]
+        what = "grade" if spec.score_range else "label"
+        if not found and not self._form.places:
+            yield f"no row of {split} has a label: every score on it is 0"
+        if len(found) == 1 and rows > 1 and not self._form.places:
+            undefined = [spec.title_of(metric) for metric in spec.metrics if metric in _OF_SEVERAL]
+            cost = f"; undefined on it: {', '.join(undefined)}" if undefined and split != "train" else ""
+            yield f"every row of {split} has the same {what}, {next(iter(found))}{cost}"
+        elif found and not self._form.places and not self._form.several and not spec.score_range:
+            label, count = found.most_common(1)[0]
+            if count > _MAJORITY * rows:
+                yield f"{count / rows:.1%} of the {split} rows have the label {label}: that accuracy needs no model"
+        if split == "train":
+            return
+        if rows < _FEW_DEV_ROWS:
+            yield f"{rows} {split} rows: a score moves by {100 / rows:.1f} with each of them"
+        if again := self._again[split]:
+            named = ", ".join(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
+            share = f"{len(again):,} of {rows:,} {split} rows ({len(again) / rows:.1%})"
+            yield f"{share} are trained on, too: their score is higher than on new rows ({named})"
+        missing = sorted(found.keys() - self._labels["train"].keys())
+        if missing and not spec.score_range:
+            yield f"no training row has the label {', '.join(missing[:5])}, which {split} rows have"

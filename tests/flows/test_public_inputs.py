@@ -1,0 +1,317 @@
+"""Small inputs of kinds that people have: each ends as the table beside them says, in whichever format it comes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.cli.main import main
+from gptcore.base.errors import InputError
+from gptcore.nlu.encoded import encode_task
+from gptcore.nlu.forms import label_text
+from gptcore.nlu.own_rows import read_own_rows
+from gptcore.nlu.own_task import read_own_task
+from gptcore.nlu.readers import iterate
+from tests.gptcore.test_encoded import Bytes
+
+INPUTS = Path(__file__).parents[1] / "public_inputs"
+FORMATS = ("csv", "tsv", "jsonl", "parquet")
+
+
+class Case(NamedTuple):
+    """A line of the table."""
+
+    name: str
+    codes: list[int]
+    must: str
+    must_not: str
+
+
+def cases() -> list[Case]:
+    lines = [line.replace("\\|", "\0") for line in (INPUTS / "README.md").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        [cell.strip().replace("\0", "|") for cell in line.split("|")[1:-1]]
+        for line in lines
+        if "| `" in line or "|  |" in line
+    ]
+    return [
+        Case(name, [int(code) for code in codes.split(" or ")], must.strip("`"), must_not.strip("`"))
+        for name, _, codes, must, must_not in rows
+    ]
+
+
+def test_the_table_names_every_input() -> None:
+    assert {case.name for case in cases()} == {path.stem for path in INPUTS.glob("*.toml")}
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_an_input_ends_as_the_table_says(case: Case, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in INPUTS.glob(f"{case.name}.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    if case.name == "f1":
+        (tmp_path / "f1.csv").write_text(f"text,label\n{'a' * 131_073},p\nb,q\n", encoding="utf-8")
+    code = main(["datasets", "check", str(tmp_path / f"{case.name}.toml")])
+    printed = "".join(capfd.readouterr())
+    assert code in case.codes, printed
+    assert re.search(case.must, printed), printed
+    assert not case.must_not or not re.search(case.must_not, printed), printed
+
+
+def test_a_word_may_hold_white_space_that_sets_no_columns_apart(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["datasets", "check", "conll2003", "--datasets", str(INPUTS / "conll")]) == 0
+    assert re.search(r"(?m)^train +1 +4 +4$", capfd.readouterr().out)
+
+
+# --- the same rows in each format
+
+
+def write_task(folder: Path, format: str, rows: list[dict[str, Any]], **fields: Any) -> str:
+    """The path of a task's file whose train and dev rows are these."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"rows.{format}"
+    if format == "parquet":
+        columns = {name: pa.array([row[name] for row in rows]) for name in rows[0]}
+        pq.write_table(pa.table(columns), path)
+    elif format == "jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file, delimiter="," if format == "csv" else "\t", lineterminator="\n")
+            table.writerows([rows[0].keys(), *(row.values() for row in rows)])
+    given = {"name": "own", "format": format, "form": "single", "fields": ["text"], "label": "label"} | fields
+    given |= {"train": path.name, "dev": path.name}
+    (folder / "own.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
+    return str(folder / "own.toml")
+
+
+def classes(url: str) -> list[str]:
+    """The label of each row."""
+    spec = read_own_task(url).spec
+    return [spec.labels[int(row.label or 0)] for row in iterate(spec, "", "train")]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([0, 1, 1], ["0", "1", "1"]),
+        ([0.0, 1.0, 0.5], ["0", "1", "0.5"]),
+        ([False, True, True], ["false", "true", "true"]),
+    ],
+)
+def test_a_label_has_one_spelling_in_every_format(
+    format: str, labels: list[Any], expected: list[str], tmp_path: Path
+) -> None:
+    rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    assert classes(write_task(tmp_path, format, rows)) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    value=st.integers(-(10**6), 10**6),
+    kind=st.sampled_from([int, float, str, Decimal, np.float32, np.float64, lambda n: f"{n}.0", lambda n: f"{n}.000"]),
+)
+def test_spellings_of_a_whole_number_are_one_label(value: int, kind: Any) -> None:
+    assert label_text(kind(value)) == str(value)
+
+
+@given(st.sampled_from([True, False]), st.sampled_from([bool, str, lambda t: str(t).lower(), lambda t: str(t).upper()]))
+def test_spellings_of_a_truth_value_are_one_label(truth: bool, kind: Any) -> None:
+    assert label_text(kind(truth)) == ("true" if truth else "false")
+
+
+@pytest.mark.parametrize("text", ["1.10", "01", "1e5", "truth", " 1", "Nanking", "-", "1.0.0"])
+def test_other_labels_stay_as_they_are(text: str) -> None:
+    assert label_text(text) == text
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_missing_labels_are_named_and_can_be_left_out(format: str, tmp_path: Path) -> None:
+    missing = [float("nan"), float("nan")] if format == "parquet" else ["nan", float("nan")]
+    labels = [0.0, 1.0, *missing] if format == "parquet" else ["p", "q", *missing]
+    rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    with pytest.raises(InputError, match=r"(?i)(line [34]|row 3).*found '?nan'?, expected a label"):
+        read_own_task(write_task(tmp_path, format, rows))
+    spec = read_own_task(write_task(tmp_path, format, rows, dropped_labels=[""])).spec
+    assert (len(spec.labels), len(list(iterate(spec, "", "train")))) == (2, 2)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("labels", "right"),
+    [
+        (["left 0", "right 1"], [0, 1]),  # an option's own text
+        (["x", "y"], [0, 1]),  # the columns
+        ([1, 0], [1, 0]),
+        ([2, 1], [1, 0]),
+        (["B", "A"], [1, 0]),
+    ],
+)
+def test_what_names_the_right_choice(format: str, labels: list[Any], right: list[int], tmp_path: Path) -> None:
+    rows = [{"q": "?", "x": f"left {n}", "y": f"right {n}", "label": label} for n, label in enumerate(labels)]
+    spec = read_own_task(write_task(tmp_path, format, rows, form="choices", fields=["q"], choices=["x", "y"])).spec
+    assert [row.label for row in iterate(spec, "", "train")] == right
+
+
+@pytest.mark.parametrize(
+    ("options", "labels"),
+    [
+        (("1", "2", "0"), [0, 1, 2]),  # the text of an option, or its number
+        (("a", "b", "c"), [1, 2]),  # counted from 0 or from 1
+        (("a", "a", "b"), ["a", "b"]),  # the text of two
+        (("a", "b", "c"), ["a", "d"]),
+    ],
+)
+def test_what_may_mean_two_choices_is_asked(options: tuple[str, ...], labels: list[Any], tmp_path: Path) -> None:
+    columns = dict(zip(("x", "y", "z"), options, strict=True))
+    rows = [{"q": "?", **columns, "label": label} for label in labels]
+    with pytest.raises(InputError, match=r"expected labels = \[\.\.\.\]"):
+        read_own_task(write_task(tmp_path, "jsonl", rows, form="choices", fields=["q"], choices=[*columns]))
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+@pytest.mark.parametrize("grade", ["1e-05", ".5", "+1", " 0.5 ", "3.", 2, 1e-05])
+def test_spellings_of_a_grade(format: str, grade: Any, tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": grade}, {"text": "b", "label": 4}]
+    spec = read_own_task(write_task(tmp_path, format, rows, score_range=[0, 5])).spec
+    assert [row.label for row in iterate(spec, "", "train")] == [float(grade), 4.0]
+
+
+@pytest.mark.parametrize("grade", ["1,5", "0x1", "1_0", "inf", "one", ""])
+def test_what_is_no_grade(grade: str, tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": grade}]
+    with pytest.raises(InputError, match="expected a number from 0 to 5"):
+        list(iterate(read_own_task(write_task(tmp_path, "jsonl", rows, score_range=[0, 5])).spec, "", "train"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (pa.array([Decimal("1.00"), Decimal("0.50")]), ["1", "0.5"]),
+        (pa.array([1, 0.5], pa.float16()), ["1", "0.5"]),
+        (pa.array(["p", "q"], pa.string_view()), ["p", "q"]),
+        (pa.array(["p", "q"], pa.large_string()), ["p", "q"]),
+        (pa.array(["p", "q"]).dictionary_encode(), ["p", "q"]),
+    ],
+)
+def test_types_of_parquet(labels: pa.Array, found: list[str], tmp_path: Path) -> None:
+    url = write_task(tmp_path, "parquet", [{"text": "a", "label": "p"}])
+    for text in (pa.string_view(), pa.large_string()):
+        pq.write_table(pa.table({"text": pa.array(["a", "b"], text), "label": labels}), tmp_path / "rows.parquet")
+        assert classes(url) == found
+
+
+def test_a_timestamp_is_refused_by_its_name(tmp_path: Path) -> None:
+    url = write_task(tmp_path, "parquet", [{"text": "a", "label": "p"}])
+    table = pa.table({"text": ["a"], "label": pa.array([0], pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=r"column 'label': found type timestamp\[us\], expected number or string"):
+        read_own_task(url)
+
+
+# --- files
+
+
+ROWS = b"text,label\na,p\nb,q\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ROWS + b"\n \r\n",
+        ROWS.replace(b"\n", b"\r"),
+        b"\xef\xbb\xbf" + ROWS.replace(b"\n", b"\r\n"),
+        gzip.compress(ROWS, mtime=0),
+        pa.compress(ROWS, "zstd", asbytes=True),
+        gzip.compress(ROWS[:15], mtime=0) + gzip.compress(ROWS[15:], mtime=0),
+    ],
+)
+def test_the_same_rows_in_other_files(content: bytes, tmp_path: Path) -> None:
+    url = write_task(tmp_path, "csv", [{"text": "a", "label": "p"}])
+    (tmp_path / "rows.csv").write_bytes(content)
+    assert classes(url) == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"PK\x03\x04...", "a zip archive"),
+        (b"BZh9...", "bzip2"),
+        (b"\xfd7zXZ\x00...", "xz"),
+        ("text,label".encode("utf-16"), "UTF-16"),
+        (gzip.compress(ROWS * 9000, mtime=0)[:60], "OSError: Truncated compressed stream"),
+        (b"text,label\na,p\n\nb,q\n", "0, expected 2"),
+    ],
+)
+def test_files_that_are_something_else(content: bytes, found: str, tmp_path: Path) -> None:
+    url = write_task(tmp_path, "csv", [{"text": "a", "label": "p"}])
+    (tmp_path / "rows.csv").write_bytes(content)
+    with pytest.raises(InputError, match=rf"rows\.csv.*found {found}"):
+        read_own_task(url)
+
+
+def test_blank_last_lines_of_what_is_asked(tmp_path: Path) -> None:
+    spec = read_own_task(write_task(tmp_path, "csv", [{"text": "a", "label": "p"}, {"text": "b", "label": "q"}])).spec
+    assert [row.fields for row in read_own_rows(spec, [b'{"text": "a"}\n', b"\n", b"  \n"])] == [("a",)]
+    with pytest.raises(InputError, match="line 2, column 1"):
+        list(read_own_rows(spec, [b'{"text": "a"}\n', b"\n", b'{"text": "b"}\n']))
+
+
+# --- what is told
+
+
+def told(tmp_path: Path, values: list[Any], **fields: Any) -> list[str]:
+    rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(values)]
+    spec = read_own_task(write_task(tmp_path, "jsonl", rows, **fields)).spec
+    report = encode_task(spec, "", Bytes(), tmp_path / "encoded")
+    return [spec.note, *report["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "fields", "sentence"),
+    [
+        (["junk", "ok", "ok"], {"metrics": ["f1"]}, "F1 is of ok, the second label"),
+        (["junk", "ok", "ok"], {"metrics": ["f1"], "positive": "junk"}, "F1 is of junk, the second label"),
+        ([1, 0, 0], {"metrics": ["f1"], "positive": 0}, "F1 is of 0, the second label"),
+        (["Dryer", "dryer ", "washer"], {}, "the labels 'Dryer', 'dryer ' differ only by case or blanks"),
+        ([1, 1.0, 0], {}, "1 and 1.0 are read as the label 1"),
+        (["p", "p"], {"labels": ["p", "q"]}, "every row of dev has the same label, p"),
+        (["p"] * 19 + ["q"], {}, "95.0% of the dev rows have the label p: that accuracy needs no model"),
+        (["p", "q"], {}, "2 of 2 dev rows (100.0%) are trained on, too"),
+        (["p", "q"], {}, "2 dev rows: a score moves by 50.0 with each of them"),
+    ],
+)
+def test_what_is_told_of_rows(labels: list[Any], fields: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    assert any(sentence in note for note in told(tmp_path, labels, **fields))
+
+
+def test_nothing_is_told_of_rows_that_are_as_they_should_be(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": "pq"[n % 2]} for n in range(200)]
+    url = write_task(tmp_path, "csv", rows)
+    (tmp_path / "own.toml").write_text(Path(url).read_text().replace('dev = "rows.csv"', "holdout = 0.3"))
+    assert encode_task(read_own_task(url).spec, "", Bytes(), tmp_path / "encoded")["findings"] == []
+
+
+def test_a_score_that_no_rows_could_have_is_refused_before_a_training(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="dev: found '2' as the label of every row, expected two or more"):
+        told(tmp_path, [2, 2], score_range=[0, 5])
+
+
+def test_labels_that_are_one_in_two_spellings_are_refused(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": 1}]
+    with pytest.raises(InputError, match="expected a list of labels, each once"):
+        read_own_task(write_task(tmp_path, "jsonl", rows, labels=["1", "1.0"]))
+    with pytest.raises(InputError, match="positive = 'none', expected one of p, q"):
+        read_own_task(write_task(tmp_path, "jsonl", rows, labels=["p", "q"], metrics=["f1"], positive="none"))
