@@ -120,10 +120,7 @@ def test_again_nothing_is_computed_and_a_model_can_be_named(
     assert {path.name for path in out.iterdir()} == {"few-shot.md", "few-shot.csv", "few-shot.png"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    expected(__file__, "test_bad_input_costs_no_work"),
-)
+@pytest.mark.parametrize(("options", "message"), expected(__file__, "test_bad_input_costs_no_work"))
 def test_bad_input_costs_no_work(
     options: list[str],
     message: str,

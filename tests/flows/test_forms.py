@@ -208,12 +208,7 @@ def told(monkeypatch: pytest.MonkeyPatch, ends: list[tuple[float, float]]) -> tu
 
 def test_the_eta_is_for_the_work_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, percent = told(monkeypatch, [(6.0, 60.0), (3.0, 90.0), (1.0, 100.0)])
-    assert lines == [
-        (0.0, "0 of 3"),
-        (0.6, "1 of 3, ETA 0:40"),
-        (0.9, "2 of 3, ETA 0:10"),
-        (1.0, "3 of 3, ETA 0:00"),
-    ]
+    assert lines == [(0.0, "0 of 3"), (0.6, "1 of 3, ETA 0:40"), (0.9, "2 of 3, ETA 0:10"), (1.0, "3 of 3, ETA 0:00")]
     assert percent == 100.0
 
 

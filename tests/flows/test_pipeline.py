@@ -42,11 +42,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 def run(
-    world: tuple[str, str],
-    store: str,
-    tasks: Sequence[str] = TASKS,
-    form: dict[str, Any] | None = None,
-    **changes: Any,
+    world: tuple[str, str], store: str, tasks: Sequence[str] = TASKS, form: dict[str, Any] | None = None, **changes: Any
 ) -> Leaderboard:
     overrides: dict[str, Any] = {s: {**values, **changes.pop(s, {})} for s, values in OVERRIDES.items()}
     overrides |= changes

@@ -106,11 +106,7 @@ def test_every_address_of_a_form_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_p
     ("command", "option"), expected(__file__, "test_a_command_that_only_looks_tries_its_addresses_first")
 )
 def test_a_command_that_only_looks_tries_its_addresses_first(
-    command: list[str],
-    option: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: list[str], option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

@@ -55,13 +55,7 @@ class Shelf:
         return self._put("pretrain", config, inputs, lambda out: GPT(shape).save(out / "model"))
 
     def finetune(
-        self,
-        task: str,
-        checkpoint: Artifact,
-        seed: int = 0,
-        score: float = 0.5,
-        data: str = "real",
-        dev_rows: int = 9,
+        self, task: str, checkpoint: Artifact, seed: int = 0, score: float = 0.5, data: str = "real", dev_rows: int = 9
     ) -> Artifact:
         files = {"files": data, "tokenizer": self.tokenizer}
         rows = self._put("dataset", {"task": task}, files, lambda _: None, {"synthetic": data == "generated"})

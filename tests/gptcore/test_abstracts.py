@@ -122,10 +122,7 @@ def test_only_papers_of_the_wanted_categories_count(tmp_path: Path) -> None:
     assert found() == (["2", "4"], 0), "none of the paper's four: every paper"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    expected(__file__, "test_a_broken_record_is_named"),
-)
+@pytest.mark.parametrize(("line", "message"), expected(__file__, "test_a_broken_record_is_named"))
 def test_a_broken_record_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "cs.CL.tsv"
     path.write_text("\t".join(COLUMNS) + "\n" + line + "\n", encoding="utf-8")

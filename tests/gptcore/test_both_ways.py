@@ -193,10 +193,7 @@ def test_the_curves_are_those_of_one_process(tmp_path: Path, job_for: JobFor) ->
 
 @pytest.mark.parametrize(("changes", "message"), table_of(__file__, "test_settings_of_other_objectives_are_refused"))
 def test_settings_of_other_objectives_are_refused(
-    changes: dict[str, Any],
-    message: str,
-    tmp_path: Path,
-    job_for: JobFor,
+    changes: dict[str, Any], message: str, tmp_path: Path, job_for: JobFor
 ) -> None:
     with pytest.raises(InputError, match=message):
         pretrain.run({**make_job(job_for, tmp_path), **_changed(job_for, tmp_path, changes)}, process.StopRequest())

@@ -354,10 +354,7 @@ def files(folder: Path, vocabulary: object, merges: str) -> Path:
 GOOD = {"<unk>": 0, "a": 1, "b</w>": 2, "ab</w>": 3}
 
 
-@pytest.mark.parametrize(
-    ("vocabulary", "merges", "message"),
-    expected(__file__, "test_broken_files_name_the_place"),
-)
+@pytest.mark.parametrize(("vocabulary", "merges", "message"), expected(__file__, "test_broken_files_name_the_place"))
 def test_broken_files_name_the_place(tmp_path, vocabulary, merges, message):
     with pytest.raises(InputError, match=message) as caught:
         Tokenizer.load(files(tmp_path, vocabulary, merges))

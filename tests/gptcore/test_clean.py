@@ -214,10 +214,7 @@ def test_no_special_case_reaches_across_a_plain_word() -> None:
     assert not [rule for rule in spacy_tokenizer().rules if behind.search(rule)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    expected(__file__, "test_words_of_known_texts"),
-)
+@pytest.mark.parametrize(("text", "expected"), expected(__file__, "test_words_of_known_texts"))
 def test_words_of_known_texts(text: str, expected: list[str]) -> None:
     assert words(text) == expected == slow_words(text)
 

@@ -12,14 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import (
-    DistilConfig,
-    EncoderConfig,
-    KnowledgeEncoderConfig,
-    ModelConfig,
-    NetworkConfig,
-    preset_named,
-)
+from gptcore.config import DistilConfig, EncoderConfig, KnowledgeEncoderConfig, ModelConfig, NetworkConfig, preset_named
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.data.feed import MicroBatch
 from gptcore.families import FAMILIES

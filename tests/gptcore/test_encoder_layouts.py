@@ -43,11 +43,7 @@ ALBERT, ELECTRA, DISTILBERT = (
 )
 MADE: dict[str, tuple[EncoderConfig, Tokenizer, Any]] = {
     "BERT": (BERT, PIECES, transformers.BertForPreTraining),
-    "BERT without pairs": (
-        dataclasses.replace(BERT, pooler=False, pair=False),
-        PIECES,
-        transformers.BertForMaskedLM,
-    ),
+    "BERT without pairs": (dataclasses.replace(BERT, pooler=False, pair=False), PIECES, transformers.BertForMaskedLM),
     "ALBERT": (ALBERT, SENTENCE_PIECES, transformers.AlbertForPreTraining),
     "DistilBERT": (DISTILBERT, PIECES, transformers.DistilBertForMaskedLM),
     "discriminator": (ELECTRA, PIECES, transformers.ElectraForPreTraining),

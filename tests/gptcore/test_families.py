@@ -65,8 +65,7 @@ def test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet(
     assert config.family == name
     assert network_config(recorded(config)) == config, "and what is recorded leads back to it"
     with pytest.raises(
-        InputError,
-        match=f"job: family = 'bart'; expected one of {OFFERED.replace('tinybert', 'lstm, tinybert')}",
+        InputError, match=f"job: family = 'bart'; expected one of {OFFERED.replace('tinybert', 'lstm, tinybert')}"
     ):
         network_config({**settings, "family": "bart"}, "job")
 
@@ -105,16 +104,10 @@ def test_other_settings_come_on_top_of_family_and_shape_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            {"family": "bart"},
-            f"family = 'bart'; expected one of {OFFERED}",
-        ),
+        ({"family": "bart"}, f"family = 'bart'; expected one of {OFFERED}"),
         ({"shape": "117"}, "shape = '117'; expected one of albert-base, .*, 82M"),
         ({"family": ["gpt"]}, "family = "),
-        (
-            {"family": "lstm"},
-            f"family = 'lstm'; expected one of {OFFERED}",
-        ),
+        ({"family": "lstm"}, f"family = 'lstm'; expected one of {OFFERED}"),
         ({"tokenizer": {"family": "gpt2"}}, "tokenizer.family is not a setting"),
         ({"family": "gpt2", "corpus": {"raw": False}}, "corpus.raw is not a setting"),
         ({"model": {"family": "gpt2"}}, "model.family is not a setting"),

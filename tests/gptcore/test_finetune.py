@@ -388,10 +388,7 @@ def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(world, tmp
         run(job(world, "rte", tmp_path, lr=2e-2))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    expected(__file__, "test_bad_jobs_end_with_one_line_and_exit_code_2"),
-)
+@pytest.mark.parametrize(("change", "message"), expected(__file__, "test_bad_jobs_end_with_one_line_and_exit_code_2"))
 def test_bad_jobs_end_with_one_line_and_exit_code_2(world, tmp_path, capsys, change, message):
     path = tmp_path / "job.json"
     path.write_text(json.dumps({**job(world, "rte", tmp_path / "work"), **change}), encoding="utf-8")

@@ -22,10 +22,7 @@ def strip(text: str, size: int = 1 << 18) -> str:
     return "".join(strip_gutenberg(text[start : start + size] for start in range(0, len(text), size)))
 
 
-@pytest.mark.parametrize(
-    ("start", "end"),
-    expected(__file__, "test_every_wording_of_the_markers"),
-)
+@pytest.mark.parametrize(("start", "end"), expected(__file__, "test_every_wording_of_the_markers"))
 @pytest.mark.parametrize("last", [LAST, ""])
 @pytest.mark.parametrize("size", [1, 7, 1 << 18])
 def test_every_wording_of_the_markers(start: str, end: str, last: str, size: int) -> None:
@@ -48,10 +45,7 @@ HTML = """Note: Project Gutenberg also has an HTML version of this
 """
 
 
-@pytest.mark.parametrize(
-    "notes",
-    expected(__file__, "test_what_is_said_of_the_file_behind_the_header_goes"),
-)
+@pytest.mark.parametrize("notes", expected(__file__, "test_what_is_said_of_the_file_behind_the_header_goes"))
 @pytest.mark.parametrize("size", [1, 1 << 18])
 def test_what_is_said_of_the_file_behind_the_header_goes(notes: str, size: int) -> None:
     assert strip(f"{HEAD}\n\n{notes}\n\n{BODY}", size).strip() == BODY.strip()

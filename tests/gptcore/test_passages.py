@@ -79,10 +79,7 @@ PASSAGE = "Anna went to Rome."
 GOOD = question(1, PASSAGE, 0, 4)
 
 
-@pytest.mark.parametrize(
-    ("paragraph", "message"),
-    expected(__file__, "test_a_broken_question_is_told_by_its_place"),
-)
+@pytest.mark.parametrize(("paragraph", "message"), expected(__file__, "test_a_broken_question_is_told_by_its_place"))
 def test_a_broken_question_is_told_by_its_place(tmp_path: Path, paragraph: dict[str, Any], message: str) -> None:
     folder = squad(tmp_path, [paragraph])
     squad(tmp_path, [paragraph], "dev-v1.1.json")
@@ -165,10 +162,7 @@ def test_both_schemes_come_out_in_iob2(
         assert words == row.fields[0].split() == [f"w{n}" for n in range(len(words))]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    expected(__file__, "test_a_broken_sentence_is_told_by_its_line"),
-)
+@pytest.mark.parametrize(("text", "message"), expected(__file__, "test_a_broken_sentence_is_told_by_its_line"))
 def test_a_broken_sentence_is_told_by_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_task("conll2003", conll(tmp_path, text), "train")

@@ -338,10 +338,7 @@ def test_rows_of_one_group_are_in_one_split(tmp_path: Path) -> None:
     assert not train & dev
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    expected(__file__, "test_a_broken_row_names_its_place"),
-)
+@pytest.mark.parametrize(("field", "value", "words"), expected(__file__, "test_a_broken_row_names_its_place"))
 def test_a_broken_row_names_its_place(tmp_path: Path, field: str, value: Any, words: str) -> None:
     broken = {**copy.deepcopy(ROW), field: value}
     with pytest.raises(InputError, match=re.escape(words)) as error:

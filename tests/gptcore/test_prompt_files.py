@@ -207,18 +207,12 @@ def test_a_mark_that_opens_before_the_blank_comes_with_the_candidate(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            block(QUERY.replace("|top", "")),
-            "line 21: found .*, expected a sentence with XXXXX, the word .* 10 can",
-        ),
+        (block(QUERY.replace("|top", "")), "line 21: found .*, expected a sentence with XXXXX, the word .* 10 can"),
         (block(QUERY.replace("\tkite\t", "\tfish\t")), "line 21: found .* expected a sentence"),
         (block(QUERY.replace("XXXXX", "kite")), "line 21: found .* expected a sentence with XXXXX"),
         (block("No fields XXXXX ."), "line 21: found .* expected a sentence"),
         (block(QUERY, 19), "line 21: found 20 lines before the empty one, expected 21"),
-        (
-            block(QUERY).rstrip().rpartition("\n")[0],
-            "line 20: found the end of the file after 20 lines of",
-        ),
+        (block(QUERY).rstrip().rpartition("\n")[0], "line 20: found the end of the file after 20 lines of"),
         (block(QUERY).replace("7 Sentence", "8 Sentence"), "line 7: found .*, expected sentence 7 of a block"),
         (block(QUERY).replace("3 Sentence 3 , she said .", "3 "), "line 3: found '3 ', expected sentence 3"),
     ],

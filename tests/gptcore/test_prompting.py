@@ -20,15 +20,7 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, PromptTemplate
-from gptcore.prompting.items import (
-    FreeForm,
-    Graded,
-    MultipleChoice,
-    Normalisation,
-    PromptResult,
-    Rows,
-    WinogradSchema,
-)
+from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Normalisation, PromptResult, Rows, WinogradSchema
 from gptcore.prompting.likelihoods import answer_likelihoods
 from gptcore.prompting.rows import dataset_item, draw_examples, prompt_without_content, prompts, select
 from gptcore.prompting.score import answer
@@ -147,12 +139,7 @@ def test_examples_of_fewer_shots_are_among_those_of_more(n: int, few: int, many:
 
 
 @settings(max_examples=60)
-@given(
-    st.lists(st.tuples(words, words, words), max_size=6),
-    st.tuples(words, words),
-    st.integers(4, 60),
-    st.booleans(),
-)
+@given(st.lists(st.tuples(words, words, words), max_size=6), st.tuples(words, words), st.integers(4, 60), st.booleans())
 def test_as_many_examples_as_fit_the_nearest_ones(
     others: list[tuple[str, str, str]], own: tuple[str, str], room: int, grouped: bool
 ) -> None:

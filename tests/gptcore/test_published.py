@@ -135,8 +135,4 @@ def test_glues_own_score_cannot_be_worked_out_from_the_printed_cells() -> None:
     cells["mnli"] = statistics.fmean([cells["mnli_m"], cells["mnli_mm"]])
     assert printed(statistics.fmean(cells[task] for task in ABLATIONS[0].percent)) == 74.6
     scores = {row.method: row.average for row in PUBLISHED if row.table == "Table 4" and row.average}
-    assert scores == {
-        "Single-task BiLSTM + ELMo + Attn": 64.8,
-        "Multi-task BiLSTM + ELMo + Attn": 68.9,
-        OURS: 72.8,
-    }
+    assert scores == {"Single-task BiLSTM + ELMo + Attn": 64.8, "Multi-task BiLSTM + ELMo + Attn": 68.9, OURS: 72.8}

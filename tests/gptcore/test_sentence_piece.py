@@ -203,10 +203,7 @@ def test_transformers_reads_the_folder_and_plain_text_alike(learnt: SentencePiec
         assert theirs.encode(text, add_special_tokens=False) == learnt.encode(text)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    expected(__file__, "test_a_model_of_another_kind_is_refused"),
-)
+@pytest.mark.parametrize(("changes", "message"), expected(__file__, "test_a_model_of_another_kind_is_refused"))
 def test_a_model_of_another_kind_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "a.model").write_bytes(_trained(**changes))
     with pytest.raises(InputError, match=message):

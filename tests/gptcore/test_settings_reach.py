@@ -182,10 +182,7 @@ def test_a_validation_in_bfloat16_training_scores_in_float32(shards: Path, tmp_p
 
 @pytest.mark.parametrize("job", ["pretrain", "adapt"])
 def test_the_final_scores_of_a_bfloat16_job_are_those_of_its_weights_in_float32(
-    job: str,
-    job_for: JobFor,
-    adapt_job: JobFor,
-    tmp_path: Path,
+    job: str, job_for: JobFor, adapt_job: JobFor, tmp_path: Path
 ) -> None:
     module, make = {"pretrain": (pretrain, job_for), "adapt": (adapt, adapt_job)}[job]
     given = make(tmp_path, precision="bfloat16")

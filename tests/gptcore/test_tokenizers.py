@@ -63,14 +63,7 @@ KINDS = (
         (2, 3),
         "[CLS] {} [SEP]",
     ),
-    Kind(
-        SentencePieceTokenizer,
-        MANY,
-        "the king's cafe, 12,13",
-        "the old king's cafe, 中国",
-        (2, 3),
-        "[CLS] {}[SEP]",
-    ),
+    Kind(SentencePieceTokenizer, MANY, "the king's cafe, 12,13", "the old king's cafe, 中国", (2, 3), "[CLS] {}[SEP]"),
 )
 LEARNT = {kind: kind.of.train(kind.texts, 60) for kind in KINDS}
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.of.kind)

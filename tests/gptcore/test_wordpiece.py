@@ -117,10 +117,7 @@ def _theirs(tokenizer: WordPieceTokenizer, folder: Path) -> transformers.BertTok
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    expected(__file__, "test_what_the_released_code_makes_of_odd_text"),
-)
+@pytest.mark.parametrize(("text", "pieces"), expected(__file__, "test_what_the_released_code_makes_of_odd_text"))
 def test_what_the_released_code_makes_of_odd_text(learnt: WordPieceTokenizer, text: str, pieces: str) -> None:
     names = list(learnt.vocabulary)
     assert [names[index] for index in learnt.encode(text)] == pieces.split(" ") * bool(pieces)
@@ -199,10 +196,7 @@ def test_byte_pair_encodings_have_no_special_pieces(learnt: WordPieceTokenizer) 
     assert ByteTokenizer.train(["a b"], 1).specials is WordTokenizer.train(["a b"], 1).specials is None
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    expected(__file__, "test_a_broken_vocabulary_is_named"),
-)
+@pytest.mark.parametrize(("lines", "message"), expected(__file__, "test_a_broken_vocabulary_is_named"))
 def test_a_broken_vocabulary_is_named(lines: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
     with pytest.raises(InputError, match=message) as refused:
@@ -217,8 +211,7 @@ def test_a_vocabulary_of_other_bytes_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
-    expected(__file__, "test_settings_that_the_released_code_does_not_know_are_refused"),
+    ("found", "message"), expected(__file__, "test_settings_that_the_released_code_does_not_know_are_refused")
 )
 def test_settings_that_the_released_code_does_not_know_are_refused(
     learnt: WordPieceTokenizer, found: str, message: str, tmp_path: Path
@@ -229,10 +222,7 @@ def test_settings_that_the_released_code_does_not_know_are_refused(
         Tokenizer.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("vocabulary", "message"),
-    expected(__file__, "test_a_broken_library_file_is_named"),
-)
+@pytest.mark.parametrize(("vocabulary", "message"), expected(__file__, "test_a_broken_library_file_is_named"))
 def test_a_broken_library_file_is_named(vocabulary: object, message: str, tmp_path: Path) -> None:
     model = {"type": "WordPiece", "vocab": vocabulary}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}), encoding="utf-8")

@@ -119,9 +119,7 @@ def children() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @pytest.mark.slow
 def test_a_world_that_is_stopped_and_killed_and_one_on_two_hosts_end_with_the_same_bits(
-    tmp_path: Path,
-    job_for: JobFor,
-    children: list[subprocess.Popen[bytes]],
+    tmp_path: Path, job_for: JobFor, children: list[subprocess.Popen[bytes]]
 ) -> None:
     """With dropout: each process has its own draws, and gets them back. Undisturbed it needs no torchrun."""
     stopped, whole, hosts = (job_for(tmp_path / name) for name in ("stopped", "whole", "hosts"))
@@ -233,8 +231,7 @@ def test_a_fork_computes_the_bits_of_a_process_of_its_own(dataset: Path, tmp_pat
 
 
 def test_a_forked_pre_training_has_the_bits_of_a_process_of_its_own(
-    tmp_path: Path,
-    job_for: Callable[..., dict[str, Any]],
+    tmp_path: Path, job_for: Callable[..., dict[str, Any]]
 ) -> None:
     jobs = [tmp_path / name / "JOB.json" for name in ("alone", "forked")]
     for job in jobs:

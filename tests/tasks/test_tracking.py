@@ -99,12 +99,7 @@ def test_a_run_from_start_to_end(tracker: Tracker, experiment: str, home: Path, 
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        (RuntimeError, "FAILED"),
-        (JobInterrupted, "KILLED"),
-        (KeyboardInterrupt, "KILLED"),
-        (SystemExit, "KILLED"),
-    ],
+    [(RuntimeError, "FAILED"), (JobInterrupted, "KILLED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")],
 )
 def test_no_run_is_left_running(tracker: Tracker, experiment: str, error: type[BaseException], status: str) -> None:
     with pytest.raises(error), opened(tracker, experiment) as run:

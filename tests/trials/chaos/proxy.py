@@ -30,10 +30,7 @@ its middle; it comes late."""
 _DELAY_SECONDS = 2.0
 _LIMIT = 1 << 20  # bytes of a request's head
 _CHUNK = 1 << 16
-_ERRORS = {
-    "500": (b"500 Internal Server Error", b"InternalError"),
-    "503": (b"503 Service Unavailable", b"SlowDown"),
-}
+_ERRORS = {"500": (b"500 Internal Server Error", b"InternalError"), "503": (b"503 Service Unavailable", b"SlowDown")}
 
 
 @dataclass(frozen=True)
