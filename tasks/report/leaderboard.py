@@ -26,8 +26,6 @@ Format = Literal["table", "markdown", "csv"]
 _ORDER: dict[str, int] = {"ours": 0, "baseline": 1, "published": 2}
 _HEADER = ["suite", "kind", "split", "seeds", "average", *COLUMNS, "glue"]
 _TEXTS = 3  # leading columns that are no numbers
-FLOOR = "best floor"
-"""What the row of the best baselines is called."""
 LOW = "°"
 """Marks a score that a baseline reaches, too."""
 
@@ -197,7 +195,7 @@ class Leaderboard:
             cells = {column: row.cells[column] for column, row in best.items() if column in row.cells}
             percent = {column: row.percent[column] for column, row in best.items()}
             names = {column: label_of(row) for column, row in best.items()}
-            suite = f"{FLOOR} {sha256_json(dict(data))[:6]}"
+            suite = f"best floor {sha256_json(dict(data))[:6]}"
             found.append(Row(suite, "baseline", split_of(cells), percent, cells, data=data, floors=names))
         return found
 

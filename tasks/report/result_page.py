@@ -18,7 +18,7 @@ from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
 from tasks.report.card import from_task_note, publish_table, shown, start_note, synthetic_note
 from tasks.report.entries import task_model
-from tasks.report.leaderboard import Leaderboard
+from tasks.report.leaderboard import Leaderboard, label_of
 from tasks.report.result_card import ResultCard, contenders
 from tasks.report.score import Score, dataset_origin
 from tasks.store.artifact import Artifact
@@ -73,7 +73,7 @@ def show_leaderboard(board: Leaderboard) -> None:
     publish_table_of(board, board.tasks)
     ours = [row for row in board.rows if row.kind == "ours"]
     if ours:
-        others = {row.name.rpartition(" ")[0]: row for row in reversed(board.rows) if row.kind == "baseline"}
+        others = {label_of(row): row for row in reversed(board.rows) if row.kind == "baseline"}
         published = [row for row in board.rows if row.kind == "published"]
         newest = Leaderboard((*ours[:_NEWEST], *others.values(), *published))
         notes = [f"The newest {len(ours[:_NEWEST])} of {len(ours)} rows; all of them are in the table and in MLflow."]

@@ -24,7 +24,7 @@ from gptcore.base.files import sha256_json, write_json_atomic
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
-from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows, split_of
+from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_notes, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import state_folder
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.published import OURS
 from tasks.report.card import table
-from tasks.report.leaderboard import published_notes
 from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_views, tag, view_path
 
 EXPERIMENT = LEADERBOARD

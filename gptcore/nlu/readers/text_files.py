@@ -58,9 +58,10 @@ def _byte_lines(url: str) -> Iterator[bytes]:
     packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
     with fsspec.open(url, "rb") as raw:
         file = io.BufferedReader(pa.input_stream(raw, compression=packed)) if packed else raw
-        for number, line in enumerate(file):
-            whole = not number and not line.endswith(b"\n")  # the only line that LF ends is the file
-            yield from line.replace(b"\r", b"\n").splitlines(keepends=True) if whole else (line,)
+        first = next(iter(file), b"")
+        whole = not first.endswith(b"\n")  # without a single LF the first line is the file
+        yield from first.replace(b"\r", b"\n").splitlines(keepends=True) if whole else [first]
+        yield from file
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
