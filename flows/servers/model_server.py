@@ -273,7 +273,7 @@ def _refused(request: Request) -> JSONResponse | None:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(body.decode("utf-8"))
+        return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"request: found no JSON ({error}), expected an object or a list of objects") from None
 

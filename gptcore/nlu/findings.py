@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from decimal import Decimal
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.examples import Example, show
 from gptcore.nlu.forms import form_of
+from gptcore.nlu.forms.form import grade_of
 from gptcore.nlu.spec import TaskSpec
 
 _MAJORITY = 0.9  # share of one label beyond which accuracy says little
 _NAMED = 3  # examples
 _OF_SEVERAL = ("pearson", "spearman", "matthews")  # metrics that are 0/0 where all rows have one label
 _FEW_DEV_ROWS = 50
+_AROUND = " \t\r\n\xa0\"'"  # blanks and quotes
+_LIKE_MISSING = ("none", "null", "na", "n/a", "<na>")  # how other programs write that there is none
 
 
 class Findings:
@@ -57,11 +62,18 @@ class Findings:
             yield f"F1 is of {spec.labels[1]}, the second label; `positive` in the task's file names another"
         alike: defaultdict[str, list[str]] = defaultdict(list)
         for label in spec.labels:
-            alike[" ".join(label.casefold().split())].append(label)
-        for labels in alike.values():
+            alike[_plain(label)].append(label)
+        for plain, labels in alike.items():
+            named = ", ".join(map(show, labels))
             if len(labels) > 1:
-                named = ", ".join(map(show, labels))
-                yield f"the labels {named} differ only by case or blanks, yet each is a class of its own"
+                differ = "differ only by case or blanks, or in how characters or numbers are written"
+                yield f"the labels {named} {differ}, yet each is a class of its own"
+            elif labels[0] != labels[0].strip(_AROUND):
+                yield f"the label {named} begins or ends with blanks or quotes, which are part of it"
+            if plain in _LIKE_MISSING:
+                yield f"the label {named} is a class like any other, though it may stand for a missing one"
+            if self._form.several and any("," in label for label in labels):
+                yield f"the label {named} is a single one: semicolons set labels apart, commas do not"
         for split, found in self._labels.items():
             yield from self._of_split(split, found)
 
@@ -73,6 +85,7 @@ class Findings:
         if len(found) == 1 and rows > 1 and not self._form.places:
             undefined = [spec.title_of(metric) for metric in spec.metrics if metric in _OF_SEVERAL]
             cost = f"; undefined on it: {', '.join(undefined)}" if undefined and split != "train" else ""
+            cost += ", so a fine-tune is refused" if cost and spec.headline in _OF_SEVERAL else ""
             yield f"every row of {split} has the same {what}, {next(iter(found))}{cost}"
         elif found and not self._form.places and not self._form.several and not spec.score_range:
             label, count = found.most_common(1)[0]
@@ -89,3 +102,11 @@ class Findings:
         missing = sorted(found.keys() - self._labels["train"].keys())
         if missing and not spec.score_range:
             yield f"no training row has the label {', '.join(missing[:5])}, which {split} rows have"
+
+
+def _plain(label: str) -> str:
+    """What a label has in common with others that a person would take for the same."""
+    folded = unicodedata.normalize("NFKC", label).casefold()
+    shown = "".join(mark for mark in folded if unicodedata.category(mark) != "Cf")  # no byte order mark, no joiner
+    text = " ".join(shown.strip(_AROUND).split())
+    return str(Decimal(text).normalize()) if grade_of(text) is not None else text

@@ -257,6 +257,7 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     most = form.most_labels
     if len(labels) < 2 or len(labels) > most or (wanted and len(labels) != wanted):
         expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {most}"
+        expected += "" if spec.labels else f" in {spec.splits['train'][0].path}"
         raise InputError(f"{given.url}: labels: found {len(labels)} ({show(list(labels)[:20])}), expected {expected}")
     return replace(spec, labels=labels, note="; ".join([*([spec.note] if spec.note else []), *merged]))
 

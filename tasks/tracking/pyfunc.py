@@ -105,13 +105,17 @@ def write_mlmodel(folder: Path, artifact: Artifact, interface: Interface) -> Non
 
 
 def _columns(interface: Interface) -> list[Any]:
-    """The input columns; where some may stand for others MLflow asks for none, and the model says what a row lacks."""
-    from mlflow.types import ColSpec, DataType
-    from mlflow.types.schema import Array
+    """The input columns; where some may stand for others MLflow asks for none, and the model says what a row lacks.
+
+    So it does of lists, of which MLflow would make texts, "None" where there is none.
+    """
+    from mlflow.types import ColSpec
+    from mlflow.types.schema import AnyType, Array
 
     required = not interface.aliases and not interface.lists
+    any_text = AnyType()  # type: ignore[no-untyped-call]
     texts = [ColSpec("string", name, required=required) for name in (*interface.inputs, *interface.aliases)]
-    return texts + [ColSpec(Array(DataType.string), name, required=False) for name in interface.lists]
+    return texts + [ColSpec(Array(any_text), name, required=False) for name in interface.lists]
 
 
 def _kind(default: Any) -> str:
@@ -162,19 +166,24 @@ class TaskPredictor:
         :param model_input: the columns of the signature.
         :return: "label" and "probability LABEL" of each label; of a graded task "score"; of questions about a passage
             "answer" and its place; of tagged words "tags", with a space between two, and "entities" as JSON.
-        :raises InputError: a missing column, or a cell without text; names row and column.
+        :raises MlflowException: a missing column, or a cell without text; names row and column.
         """
         import pandas as pd
+        from mlflow.exceptions import MlflowException
 
         from gptcore.evaluation.own_rows import read_records
         from gptcore.nlu.forms import form_of
 
         if not len(model_input.columns):  # MLflow drops what it does not know, and with the last column the rows
             expected = (*self._model.spec.text_columns, *self._model.spec.choices)
-            raise InputError(f"the table: found none of the model's columns, expected {', '.join(expected)}")
+            found = "the table: found none of the model's columns"
+            raise MlflowException.invalid_parameter_value(f"{found}, expected {', '.join(expected)}")
         table = model_input.to_dict("records")
         plain = [{name: _plain(cell) for name, cell in row.items()} for row in table]
-        rows = read_records(self._model.spec, plain, "the table")
+        try:
+            rows = read_records(self._model.spec, plain, "the table")
+        except InputError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from None
         form = form_of(self._model.spec)
         answers = [form.cells(answer) for answer in self._model.described(rows)]
         columns = None if answers else list(form.signature(self._model.spec))  # of no rows nothing else would tell
@@ -182,8 +191,11 @@ class TaskPredictor:
 
 
 def _plain(cell: Any) -> Any:
-    """A cell as JSON would have it: MLflow makes arrays of lists of texts."""
-    return cell.tolist() if hasattr(cell, "tolist") else cell
+    """A cell as JSON would have it: a list in the place of an array, null in that of each kind of missing value."""
+    import pandas as pd
+
+    found = cell.tolist() if hasattr(cell, "tolist") else cell
+    return None if not isinstance(found, list) and pd.isna(found) else found
 
 
 class Continuation:

@@ -15,6 +15,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
+from mlflow.exceptions import MlflowException
 from prefect.client.orchestration import get_client
 
 from flows.cli import commands
@@ -233,7 +234,7 @@ def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: st
     assert (len(none), list(none.columns)) == (0, list(found.columns))
     with pytest.raises(Exception, match="claim"):
         loaded.predict(pd.DataFrame(rows)[["forecast"]])
-    with pytest.raises(InputError, match="the table, row 2, column 'claim': found ' ', expected text"):
+    with pytest.raises(MlflowException, match="the table, row 2, column 'claim': found ' ', expected text"):
         loaded.predict(pd.DataFrame([rows[0], {"forecast": "a", "claim": " "}]))
 
     grades = mlflow.pyfunc.load_model("models:/gptmill-grades@newest").predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))

@@ -8,6 +8,7 @@ import json
 import re
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from gptcore.nlu.forms import label_text
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import iterate
+from tests.expected import expected as table_of
 from tests.gptcore.test_encoded import Bytes
 
 INPUTS = Path(__file__).parents[1] / "public_inputs"
@@ -52,17 +54,22 @@ def cases() -> list[Case]:
     ]
 
 
+def copied(case: Case, folder: Path) -> str:
+    """The path of an input's task file, with its rows beside it, in a folder of its own."""
+    for path in INPUTS.glob(f"{case.name}.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    if case.name == "f1":
+        (folder / "f1.csv").write_text(f"text,label\n{'a' * 131_073},p\nb,q\n", encoding="utf-8")
+    return str(folder / f"{case.name}.toml")
+
+
 def test_the_table_names_every_input() -> None:
     assert {case.name for case in cases()} == {path.stem for path in INPUTS.glob("*.toml")}
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_an_input_ends_as_the_table_says(case: Case, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for path in INPUTS.glob(f"{case.name}.*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    if case.name == "f1":
-        (tmp_path / "f1.csv").write_text(f"text,label\n{'a' * 131_073},p\nb,q\n", encoding="utf-8")
-    code = main(["datasets", "check", str(tmp_path / f"{case.name}.toml")])
+    code = main(["datasets", "check", copied(case, tmp_path)])
     printed = "".join(capfd.readouterr())
     assert code in case.codes, printed
     assert re.search(case.must, printed), printed
@@ -127,6 +134,17 @@ def test_spellings_of_a_whole_number_are_one_label(value: int, kind: Any) -> Non
     assert label_text(kind(value)) == str(value)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    value=st.integers(-99, 99),
+    ways=st.lists(st.sampled_from([int, float, str, "{}.0".format, "{}.00".format]), min_size=1),
+)
+def test_rows_that_spell_one_label_in_any_way_are_of_one_class(value: int, ways: list[Any]) -> None:
+    with TemporaryDirectory() as folder:
+        rows = [{"text": "a", "label": label} for label in ("other", *(way(value) for way in ways))]
+        assert classes(write_task(Path(folder), "jsonl", rows)) == ["other", *[str(value)] * len(ways)]
+
+
 @given(st.sampled_from([True, False]), st.sampled_from([bool, str, lambda t: str(t).lower(), lambda t: str(t).upper()]))
 def test_spellings_of_a_truth_value_are_one_label(truth: bool, kind: Any) -> None:
     assert label_text(kind(truth)) == ("true" if truth else "false")
@@ -151,13 +169,7 @@ def test_missing_labels_are_named_and_can_be_left_out(format: str, tmp_path: Pat
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     ("labels", "right"),
-    [
-        (["left 0", "right 1"], [0, 1]),  # an option's own text
-        (["x", "y"], [0, 1]),  # the columns
-        ([1, 0], [1, 0]),
-        ([2, 1], [1, 0]),
-        (["B", "A"], [1, 0]),
-    ],
+    table_of(__file__, "test_what_names_the_right_choice"),
 )
 def test_what_names_the_right_choice(format: str, labels: list[Any], right: list[int], tmp_path: Path) -> None:
     rows = [{"q": "?", "x": f"left {n}", "y": f"right {n}", "label": label} for n, label in enumerate(labels)]
@@ -167,12 +179,7 @@ def test_what_names_the_right_choice(format: str, labels: list[Any], right: list
 
 @pytest.mark.parametrize(
     ("options", "labels"),
-    [
-        (("1", "2", "0"), [0, 1, 2]),  # the text of an option, or its number
-        (("a", "b", "c"), [1, 2]),  # counted from 0 or from 1
-        (("a", "a", "b"), ["a", "b"]),  # the text of two
-        (("a", "b", "c"), ["a", "d"]),
-    ],
+    table_of(__file__, "test_what_may_mean_two_choices_is_asked"),
 )
 def test_what_may_mean_two_choices_is_asked(options: tuple[str, ...], labels: list[Any], tmp_path: Path) -> None:
     columns = dict(zip(("x", "y", "z"), options, strict=True))
@@ -253,6 +260,8 @@ def test_the_same_rows_in_other_files(content: bytes, tmp_path: Path) -> None:
         ("text,label".encode("utf-16"), "UTF-16"),
         (gzip.compress(ROWS * 9000, mtime=0)[:60], "OSError: Truncated compressed stream"),
         (b"text,label\na,p\n\nb,q\n", "0, expected 2"),
+        (b"text,label\r\na,p\rb,q\r\n", "a line end that is CR alone beside others"),
+        (ROWS + ROWS, "the names of the columns, expected a row"),
     ],
 )
 def test_files_that_are_something_else(content: bytes, found: str, tmp_path: Path) -> None:
@@ -281,17 +290,7 @@ def told(tmp_path: Path, values: list[Any], **fields: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     ("labels", "fields", "sentence"),
-    [
-        (["junk", "ok", "ok"], {"metrics": ["f1"]}, "F1 is of ok, the second label"),
-        (["junk", "ok", "ok"], {"metrics": ["f1"], "positive": "junk"}, "F1 is of junk, the second label"),
-        ([1, 0, 0], {"metrics": ["f1"], "positive": 0}, "F1 is of 0, the second label"),
-        (["Dryer", "dryer ", "washer"], {}, "the labels 'Dryer', 'dryer ' differ only by case or blanks"),
-        ([1, 1.0, 0], {}, "1 and 1.0 are read as the label 1"),
-        (["p", "p"], {"labels": ["p", "q"]}, "every row of dev has the same label, p"),
-        (["p"] * 19 + ["q"], {}, "95.0% of the dev rows have the label p: that accuracy needs no model"),
-        (["p", "q"], {}, "2 of 2 dev rows (100.0%) are trained on, too"),
-        (["p", "q"], {}, "2 dev rows: a score moves by 50.0 with each of them"),
-    ],
+    table_of(__file__, "test_what_is_told_of_rows"),
 )
 def test_what_is_told_of_rows(labels: list[Any], fields: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     assert any(sentence in note for note in told(tmp_path, labels, **fields))
@@ -310,6 +309,9 @@ def test_a_score_that_no_rows_could_have_is_refused_before_a_training(tmp_path: 
 
 
 def test_labels_that_are_one_in_two_spellings_are_refused(tmp_path: Path) -> None:
+    for cell in ("['p', 'q']", '["p"]', "[]", "[1, 2]"):  # a list that a program has written as text
+        with pytest.raises(InputError, match=r"found .*, expected a list of labels, or text with semicolons"):
+            read_own_task(write_task(tmp_path, "csv", [{"text": "a", "label": cell}], form="labels"))
     rows = [{"text": "a", "label": 1}]
     with pytest.raises(InputError, match="expected a list of labels, each once"):
         read_own_task(write_task(tmp_path, "jsonl", rows, labels=["1", "1.0"]))

@@ -6,6 +6,7 @@ N rows, K labels.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from gptcore.nlu.spec import Metric, TaskSpec
 _METRICS: tuple[Metric, ...] = ("micro_f1", "accuracy")
 MOST_LABELS = 52
 """Labels of such a task at most: what a float64 counts without a gap."""
+_WRITTEN_LIST = re.compile(r"\s*\[\s*(\]|['\"\d])")
+"""How a list begins that a program has written into a cell of text."""
 
 
 def as_number(labels: Iterable[int]) -> float:
@@ -58,6 +61,8 @@ class Labels(Form):
     def label_texts(self, value: Any) -> list[Any]:
         """See :class:`Form`: those of a list, or of a text in which semicolons set them apart; else one label."""
         if isinstance(value, str):
+            if _WRITTEN_LIST.match(value):
+                return [[value]]  # no label
             value = [label for label in value.split(";") if label.strip()]
         labels = value if isinstance(value, list) else [value]
         return [label_text(label.strip() if isinstance(label, str) else label) for label in labels]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -48,7 +49,7 @@ def lines(url: str) -> Iterator[tuple[int, str]]:
 
 
 def _byte_lines(url: str) -> Iterator[bytes]:
-    """The lines of a file, compressed or not; they end in LF, or in CR where there is none."""
+    """The lines of a file, compressed or not."""
     import pyarrow as pa
 
     with fsspec.open(url, "rb") as raw:
@@ -57,21 +58,21 @@ def _byte_lines(url: str) -> Iterator[bytes]:
         raise InputError(f"{url}: found {kind}, expected UTF-8 text (or that compressed by gzip or zstd)")
     packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
     with fsspec.open(url, "rb") as raw:
-        file = io.BufferedReader(pa.input_stream(raw, compression=packed)) if packed else raw
-        first = next(iter(file), b"")
-        whole = not first.endswith(b"\n")  # without a single LF the first line is the file
-        yield from first.replace(b"\r", b"\n").splitlines(keepends=True) if whole else [first]
-        yield from file
+        yield from io.BufferedReader(pa.input_stream(raw, compression=packed)) if packed else raw
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
     """Line number (from 1) and text of each line, its line end included; a leading byte order mark is not text.
 
+    :param lines: they end in LF; where there is none, in CR.
     :param name: of the file, for messages.
     :raises InputError: bytes that are not UTF-8; names line and byte offset.
     """
-    offset = 0
-    for number, line in enumerate(lines, start=1):
+    offset, given = 0, iter(lines)
+    begin = list(itertools.islice(given, 1))
+    if begin and b"\r" in begin[0] and not begin[0].endswith(b"\n"):  # without a single LF that line is the file
+        begin = begin[0].replace(b"\r", b"\n").splitlines(keepends=True)
+    for number, line in enumerate(itertools.chain(begin, given), start=1):
         text = _decode(line, name, offset, number)
         yield number, text.removeprefix("\ufeff") if number == 1 else text
         offset += len(line)
@@ -82,7 +83,7 @@ def rows_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     blank = []
     for number, text in lines:
         blank.append((number, text))
-        if text.strip(" \r\n"):  # a tab sets two cells apart
+        if text.strip(" \xa0\r\n"):  # a tab sets two cells apart
             yield from blank
             blank.clear()
 
@@ -146,7 +147,8 @@ def csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise InputError(f"{url}, line {line}: found {error}, expected comma-separated values") from error
+            found = "a line end that is CR alone beside others" if "new-line" in str(error) else error
+            raise InputError(f"{url}, line {line}: found {found}, expected comma-separated values") from error
 
 
 def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Record]:
@@ -161,6 +163,9 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
                         f"{url}, line {line}, column {column!r}: found {names.count(column)} times in the header "
                         f"{show(names)}, expected once"
                     )
+        elif cells == names:
+            hint = " (`columns` are for a file without such a line)" if spec.columns else ""
+            raise InputError(f"{url}, line {line}: found the names of the columns, expected a row{hint}")
         elif len(cells) != len(names):
             raise InputError(
                 f"{url}, line {line}, number of columns: found {len(cells)}, expected {len(names)} ({', '.join(names)})"
