@@ -13,7 +13,6 @@ from flows.analysis.common import (
     identity_of,
     named,
     of_family,
-    publish_all,
     require_own_families,
     rows_of,
     scored,
@@ -27,7 +26,7 @@ from gptcore.base.errors import InputError
 from gptcore.config.operations import pretraining_flops
 from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.blimp import has_blimp
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import check_blimp, score_blimp
@@ -59,7 +58,7 @@ def objectives(parameters: AnalysisParameters) -> list[Analysis]:
                 found.append(Trained(_LSTM, chain, chain.pretrain_lstm(budget)))
             models += found
             rows += rows_of(found, parameters)
-    return publish_all([_table(models, rows, parameters)], parameters)
+    return publish_all([_table(models, rows, parameters)], parameters.out)
 
 
 def _budgets(parameters: AnalysisParameters) -> list[float]:

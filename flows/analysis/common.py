@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,6 @@ from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published import PublishedModel
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from tasks.report import analysis
-from tasks.report.analysis import Analysis
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard, Row
 from tasks.stages.training import network_of
@@ -58,11 +56,6 @@ def about(chain: Chain) -> list[str]:
         f"held-out perplexity {result.validation_perplexity:.1f}",
         *start_note(chain.store.manifest(chain.checkpoint)),
     ]
-
-
-def publish_all(found: list[Analysis], parameters: AnalysisParameters) -> list[Analysis]:
-    """What an analysis gives, once it is published."""
-    return analysis.publish_all(found, parameters.out)
 
 
 def percent(value: float) -> str:
@@ -248,12 +241,14 @@ def scores_of(row: Row, tasks: Sequence[str]) -> tuple[dict[str, str], float | N
     return {task: cell_text(found.get(task)) for task in tasks}, mean
 
 
-def metrics_of(label: str, row: Row, tasks: Sequence[str]) -> dict[str, float]:
-    """A row's scores and their mean by the names that MLflow takes.
+def plain(label: str) -> str:
+    """A model's label without what MLflow does not take in a metric's name."""
+    return label.replace(",", "").replace("= ", "").replace(":", "").replace("%", " percent")
 
-    :param label: of the model; what MLflow takes not is left out of it.
-    """
-    label = label.replace(",", "").replace("= ", "").replace("%", " percent")
+
+def metrics_of(label: str, row: Row, tasks: Sequence[str]) -> dict[str, float]:
+    """A row's scores and their mean by the names that MLflow takes; ``label``: of the model."""
+    label = plain(label)
     found = {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
     _, mean = scores_of(row, tasks)
     return found if mean is None else {**found, f"{label}/average": mean}
@@ -263,6 +258,13 @@ def columns_of_tasks(tasks: Sequence[str], published: Sequence[PublishedModel]) 
     """The tasks of a table: ours first, then those that only the published rows have."""
     printed = {task for row in published for task in row.scores}
     return [*tasks, *(task for task in (*BEYOND, *REGISTRY) if task in printed and task not in tasks)]
+
+
+def collapsed(labels: Iterable[str], rows: Sequence[Row]) -> list[str]:
+    """A note for each row in which a run's answers are all the same."""
+    found = [[column for column, cell in row.cells.items() if cell.collapsed] for row in rows]
+    words = "a run gave every dev row the same answer on"
+    return [f"{label}: {words} {', '.join(names)}" for label, names in zip(labels, found, strict=True) if names]
 
 
 def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
@@ -276,9 +278,7 @@ def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
         "generator where one is trained; only the states of hidden words reach the vocabulary",
         f"seconds: of pre-training; {'; '.join(machines)}",
     ]
-    for model, row in zip(models, rows, strict=True):
-        if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
-            notes.append(f"{model.label}: a run gave every dev row the same answer on {', '.join(collapsed)}")
+    notes += collapsed([model.label for model in models], rows)
     entropies: dict[str, list[str]] = {}  # each tokenizer has its own
     for model in models:
         if (entropy := model.counts.validation_unigram_entropy) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect import flow
 
-from flows.analysis.common import Trained, about, named, percent, publish_all, scored
+from flows.analysis.common import Trained, about, named, percent, scored
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
@@ -17,7 +17,7 @@ from gptcore.evaluation.zero_shot import sources_fingerprint
 from gptcore.nlu.blimp import BLIMP, CHANCE, FIELDS, available_zero_shot, blimp_fingerprint
 from gptcore.nlu.published import OURS, PUBLISHED
 from gptcore.nlu.registry import task_spec
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure, Panels
 from tasks.stages.evaluation import Scores, check_blimp, score_blimp, score_blimp_ngrams, score_zero_shot
 from tasks.store.artifact import Artifact
@@ -43,7 +43,7 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
         found.append(_heuristics(chain, parameters, models, heuristics))
     if BLIMP in there:
         found.append(_blimp(chain, parameters, models))
-    return publish_all(found, parameters)
+    return publish_all(found, parameters.out)
 
 
 def _heuristics(
@@ -183,7 +183,7 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
         *about(chain),
     ]
     identity = {"arms": [row.suite for row in rows], "tasks": wanted, "seeds": rows[0].seeds}
-    return publish_all([Analysis("learning", title, header, body, identity, metrics, notes, figure)], parameters)
+    return publish_all([Analysis("learning", title, header, body, identity, metrics, notes, figure)], parameters.out)
 
 
 def _kept_steps(chain: Chain, model: Artifact) -> dict[int, int | None]:

@@ -21,7 +21,6 @@ from flows.analysis.common import (
     of_family,
     percent,
     power,
-    publish_all,
     rows_of,
     rows_of_arms,
     scores_of,
@@ -35,7 +34,7 @@ from flows.trainings.grid import Arm
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import operations_of_update
 from gptcore.nlu.published import REPLACED, SENTENCES
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import score_pairs
@@ -89,9 +88,8 @@ def sentences(parameters: AnalysisParameters) -> list[Analysis]:
         *cost_notes(models, rows),
     ]
     title = "ALBERT, Table 5: what the second segment is"
-    return publish_all(
-        [Analysis("sentences", title, header, body, identity_of(models, rows), metrics, notes)], parameters
-    )
+    found = Analysis("sentences", title, header, body, identity_of(models, rows), metrics, notes)
+    return publish_all([found], parameters.out)
 
 
 def _told(model: Trained) -> dict[str, float]:
@@ -130,7 +128,7 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     rows += rows_of([masked, more], parameters)
     models += [masked, more]
     found = [_controls(models, rows), _on_the_way(parameters, electra, more)]
-    return publish_all(found, parameters)
+    return publish_all(found, parameters.out)
 
 
 def _controls(models: list[Trained], rows: list[Row]) -> Analysis:

@@ -11,7 +11,6 @@ from flows.analysis.common import (
     Trained,
     cell_text,
     percent,
-    publish_all,
     require_family,
     scored,
     synthetic_notes,
@@ -23,7 +22,7 @@ from flows.forms.settings import refuse_setting
 from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm
 from gptcore.nlu.published import ENTITIES
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.leaderboard import Row
 from tasks.store.counts import MentionsCounts
 
@@ -60,7 +59,7 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
     rows = dict(zip(arms, board.rows, strict=False))
     others = [row for row in board.rows if row.kind == "baseline"]
     trained = {"ERNIE": told, "without entities": told, "without the objective": untold, "neither": untold}
-    return publish_all([_ablation(chain, trained, rows, others, wanted)], parameters)
+    return publish_all([_ablation(chain, trained, rows, others, wanted)], parameters.out)
 
 
 def _ablation(

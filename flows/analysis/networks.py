@@ -17,8 +17,8 @@ from flows.analysis.common import (
     identity_of,
     metrics_of,
     of_family,
+    plain,
     power,
-    publish_all,
     require_own_families,
     rows_of,
     scores_of,
@@ -35,7 +35,7 @@ from gptcore.config.operations import operations_of_update
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import FAMILIES as PUBLISHED_FAMILIES
 from gptcore.nlu.published import SHARING, SIZES, PublishedModel
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.leaderboard import Row
 
 COMPARED = ("gpt", "gpt2", "bert", "albert", "electra")
@@ -77,7 +77,8 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
         "ELECTRA's loss and that of hidden words have nothing in common with that of next tokens",
         "published averages are GLUE's, over tasks that are not all here",
     ]
-    return publish_all([_table("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)], parameters)
+    found = _table("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)
+    return publish_all([found], parameters.out)
 
 
 @flow(name="analysis-sharing", flow_run_name=from_form, persist_result=False)
@@ -100,7 +101,7 @@ def sharing(parameters: AnalysisParameters) -> list[Analysis]:
     rows = rows_of(models, parameters)
     notes = [f"ours: {steps:,} updates each, H = {own.n_embd}; the paper: H = 768, 125,000 updates"]
     title = "ALBERT, Table 4: parameters that layers share"
-    return publish_all([_table("sharing", title, models, rows, SHARING, notes)], parameters)
+    return publish_all([_table("sharing", title, models, rows, SHARING, notes)], parameters.out)
 
 
 @flow(name="analysis-sizes", flow_run_name=from_form, persist_result=False)
@@ -120,7 +121,7 @@ def sizes(parameters: AnalysisParameters) -> list[Analysis]:
         "ours: at equal tokens",
         "published: QQP is F1, or F1 and accuracy; MNLI matched and mismatched; averages are GLUE's",
     ]
-    return publish_all([_table("sizes", "BERT by its size", models, rows, SIZES, notes)], parameters)
+    return publish_all([_table("sizes", "BERT by its size", models, rows, SIZES, notes)], parameters.out)
 
 
 def _table(
@@ -140,9 +141,9 @@ def _table(
         cells, mean = scores_of(row, tasks)
         scores = (cells.get(task, "-") for task in columns)
         body.append((model.label, "ours", *model.cost, model.loss, cell_text(mean), *scores))
-        label = model.label.replace(",", "").replace("= ", "")
+        label = plain(model.label)
         metrics |= {f"{label}/weights": model.weights, f"{label}/operations": model.operations}
-        metrics |= metrics_of(label, row, tasks)
+        metrics |= metrics_of(model.label, row, tasks)
     for printed in published:
         cost = (printed.weights or "-", "-", printed.operations or "-", "-")
         scores = (printed.scores.get(task, "-") for task in columns)

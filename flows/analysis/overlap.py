@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.analysis.common import publish_all
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
@@ -14,7 +13,7 @@ from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.stages.corpus import clean_corpus, measure_overlap
 from tasks.store.counts import CorpusCounts, OverlapCounts
 from tasks.store.store import Store
@@ -68,7 +67,7 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     }
     title = f"Overlap: {N}-grams of test sets that stand in the training text"
     identity = {"overlap": built.artifact.digest, "sets": list(sets)}
-    return publish_all([Analysis("overlap", title, header, body, identity, metrics, notes)], parameters)
+    return publish_all([Analysis("overlap", title, header, body, identity, metrics, notes)], parameters.out)
 
 
 def _share(part: int, whole: int) -> str:

@@ -7,7 +7,7 @@ import statistics
 
 from prefect import flow
 
-from flows.analysis.common import about, cell_text, named, percent, publish_all, rows_of_arms, synthetic_notes
+from flows.analysis.common import about, cell_text, collapsed, named, percent, rows_of_arms, synthetic_notes
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
@@ -18,7 +18,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import score_model
@@ -36,7 +36,7 @@ def tables(parameters: AnalysisParameters) -> list[Analysis]:
     chain = run_chain(parameters)
     row = rows_of_arms(chain, parameters, list(chain.datasets), [pretrained_arm(chain.checkpoint)])[0]
     found = [_table1(chain), *(_results_table(chain, row, number) for number in (2, 3, 4))]
-    return publish_all(found, parameters)
+    return publish_all(found, parameters.out)
 
 
 @flow(name="analysis-table5", flow_run_name=from_form, persist_result=False)
@@ -60,14 +60,14 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
         cells = (percent(published.percent[task]) for task in columns)
         body.append((published.method, "paper, test", percent(whole), *cells))
     header = ("method", "whose", "average", *(f"{task} ({task_spec(task).headline})" for task in columns))
-    notes = [f"ours: {rows[0].split} rows, {rows[0].seeds} seed(s); the paper: GLUE's test server"]
-    for published, row in zip(ABLATIONS, rows, strict=True):
-        if collapsed := [column for column, cell in row.cells.items() if cell.collapsed]:
-            notes.append(f"{published.method}: a run gave every dev row the same answer on {', '.join(collapsed)}")
-    notes += about(chain)
+    notes = [
+        f"ours: {rows[0].split} rows, {rows[0].seeds} seed(s); the paper: GLUE's test server",
+        *collapsed([published.method for published in ABLATIONS], rows),
+        *about(chain),
+    ]
     identity = {"arms": {row.name: row.suite for row in rows}, "seeds": rows[0].seeds}
     found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
-    return publish_all([found], parameters)
+    return publish_all([found], parameters.out)
 
 
 def ablations(preset: Preset, tasks: list[str], checkpoint: Artifact, lstm: Artifact) -> list[Arm]:
@@ -113,7 +113,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     header = ("layers", "task", "dev", "train")
     notes = [f"median of {rows[0].seeds} seed(s); train: seed 0, {_TRAIN_ROWS:,} rows", *about(chain)]
     identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted, "seeds": rows[0].seeds}
-    return publish_all([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters)
+    return publish_all([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters.out)
 
 
 def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prefect import flow
 
-from flows.analysis.common import chosen_tasks, percent, publish_all, scores_of, short, synthetic_notes
+from flows.analysis.common import chosen_tasks, percent, plain, scores_of, short, synthetic_notes
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
 from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
@@ -32,7 +32,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.published import DISTILLED, WITHOUT
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
 from tasks.report.leaderboard import Row
 from tasks.stages.evaluation import measure_speed
@@ -60,7 +60,7 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
     shape = network_of(chain.store, chain.checkpoint)
     title = f"{FAMILIES[shape.family].title}, {shape.layers} layers: the teacher"
     labels = [title, *(plan.student.label for plan in compared)]
-    return publish_all([_costs(chain, grid, rows, labels)], parameters)
+    return publish_all([_costs(chain, grid, rows, labels)], parameters.out)
 
 
 @flow(name="analysis-distillation", flow_run_name=from_form, persist_result=False)
@@ -71,7 +71,7 @@ def distillation(parameters: DistillationParameters) -> list[Analysis]:
     chain = _taught(parameters, wanted)
     compared = _plans(chain, parameters, ablations_of)
     grid, rows = _scored(chain, parameters, compared)
-    return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters)
+    return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters.out)
 
 
 def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
@@ -143,8 +143,8 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
                     *((cells[task] if own else there if task == measured else "") for task in tasks),
                 )
             )
-            metrics |= {f"{_plain(label)}/{kind}/{name}": cost[name] for name in ("milliseconds", "rows_per_second")}
-        metrics[f"{_plain(label)}/average"] = average
+            metrics |= {f"{plain(label)}/{kind}/{name}": cost[name] for name in ("milliseconds", "rows_per_second")}
+        metrics[f"{plain(label)}/average"] = average
         curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
     if isinstance(network_of(chain.store, chain.checkpoint), EncoderConfig):
         for printed in DISTILLED:
@@ -201,7 +201,7 @@ def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence
         theirs = printed.get(student.label)
         published = theirs.average if theirs else ""
         body.append((student.label, _perplexity(chain, arm), percent(average), difference, published, *cells.values()))
-        metrics[f"{_plain(student.label)}/average"] = average
+        metrics[f"{plain(student.label)}/average"] = average
     header = ("what is learnt", "perplexity", "average", "difference", "published difference", *tasks)
     notes = [
         *synthetic_notes(chain),
@@ -213,8 +213,3 @@ def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence
     identity = {"rows": [row.suite for row in rows[1:]], "tasks": tasks, "seeds": rows[0].seeds}
     title = "What a student learns: one part left out"
     return Analysis("distillation", title, header, body, identity, metrics, notes)
-
-
-def _plain(label: str) -> str:
-    """A label as a metric's name may have it."""
-    return label.replace(",", "").replace(":", "")

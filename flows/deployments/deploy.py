@@ -69,10 +69,13 @@ def deploy(store: str, datasets: str, settings: Settings | None = None, tasks: S
     settings, changes = settings or read_settings(), Changes()
     defaults = {"store": absolute(store), "datasets": absolute(datasets)}
     with get_client(sync_client=True) as client:
-        _require_ours(client)
+        found = {offer.name: _found(client, offer) for offer in OFFERS}
         pools = {name: _pool(client, name, description, changes) for name, description in POOLS.items()}
-        own = _own_tasks(client, tasks, changes)
-        there = {offer.name: _deployment(client, offer, pools[offer.pool], defaults, own, changes) for offer in OFFERS}
+        own = _own_tasks(found["finetune"], tasks, changes)
+        there = {
+            offer.name: _deployment(client, offer, found[offer.name], pools[offer.pool], defaults, own, changes)
+            for offer in OFFERS
+        }
         _schedules(client, there["pipeline"], settings.schedules, defaults, changes)
         wanted = lost_runs()
         if webhook := _webhook(settings.webhook, changes):
@@ -85,21 +88,21 @@ def deploy(store: str, datasets: str, settings: Settings | None = None, tasks: S
     return changes
 
 
-def _require_ours(client: SyncPrefectClient) -> None:
-    """See that every deployment of one of our names is ours: others may use the same server.
+def _found(client: SyncPrefectClient, offer: Offer) -> DeploymentResponse | None:
+    """The deployment of a name of ours that the server has, which others may use as well; None where it has none.
 
-    :raises InputError: somebody else's has the name; nothing is changed.
+    :raises InputError: it is somebody else's.
     """
-    for offer in OFFERS:
-        try:
-            there = client.read_deployment_by_name(f"{offer.name}/{offer.name}")
-        except ObjectNotFound:
-            continue
-        if there.entrypoint != offer.entrypoint and not {*there.tags} & {OFFERED, INTERNAL}:
-            raise InputError(
-                f"deployment {offer.name}/{offer.name}: found one that gptmill did not make (entrypoint "
-                f"{there.entrypoint}), expected none or ours; rename it, or use a Prefect server of your own"
-            )
+    try:
+        there = client.read_deployment_by_name(f"{offer.name}/{offer.name}")
+    except ObjectNotFound:
+        return None
+    if there.entrypoint != offer.entrypoint and not {*there.tags} & {OFFERED, INTERNAL}:
+        raise InputError(
+            f"deployment {offer.name}/{offer.name}: found one that gptmill did not make (entrypoint "
+            f"{there.entrypoint}), expected none or ours; rename it, or use a Prefect server of your own"
+        )
+    return there
 
 
 def _pool(client: SyncPrefectClient, name: str, description: str, changes: Changes) -> WorkPool:
@@ -115,12 +118,13 @@ def _pool(client: SyncPrefectClient, name: str, description: str, changes: Chang
 def _deployment(
     client: SyncPrefectClient,
     offer: Offer,
+    there: DeploymentResponse | None,
     pool: WorkPool,
     defaults: dict[str, str],
     own_tasks: list[str],
     changes: Changes,
 ) -> DeploymentResponse:
-    """Create or update one; as the server has it before its schedules are looked at."""
+    """Create one, or update the one that is there; as the server has it before its schedules are looked at."""
     wanted: dict[str, Any] = {
         "version": version(),
         "description": offer.description,
@@ -132,9 +136,7 @@ def _deployment(
         "job_variables": {"working_dir": str(Path.cwd())} if pool.type == "process" else {},
         "parameter_openapi_schema": with_own_tasks(offer.schema, own_tasks),
     }
-    try:
-        there = client.read_deployment_by_name(f"{offer.name}/{offer.name}")
-    except ObjectNotFound:
+    if there is None:
         flow_id = client.create_flow_from_name(offer.name)
         created = client.create_deployment(flow_id=flow_id, name=offer.name, enforce_parameter_schema=True, **wanted)
         changes.add("deployments", "created", offer.name)
@@ -149,12 +151,9 @@ def _deployment(
     return there
 
 
-def _own_tasks(client: SyncPrefectClient, added: Sequence[str], changes: Changes) -> list[str]:
-    """The files of users' own tasks that the forms list from now on."""
-    try:
-        there = own_tasks(client.read_deployment_by_name("finetune/finetune").parameter_openapi_schema or {})
-    except ObjectNotFound:
-        there = []
+def _own_tasks(form: DeploymentResponse | None, added: Sequence[str], changes: Changes) -> list[str]:
+    """The files of users' own tasks that the forms list from now on; ``form``: a deployment that lists them."""
+    there = own_tasks(form.parameter_openapi_schema or {}) if form else []
     kept = [file for file in there if exists(*file_system(file))]
     for how, files in (
         ("created", [file for file in added if file not in there]),

@@ -6,14 +6,13 @@ started from it (the AWS, MLflow and Prefect commands too), a client of the stac
 
 from __future__ import annotations
 
-import os
 import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.files import fsync_folder
+from gptcore.base.files import write_bytes_atomic
 from tasks.store.state import state_folder
 
 ADMIN = "admin"
@@ -49,7 +48,9 @@ def ensure_credentials(prefect_url: str, mlflow_url: str, s3_url: str) -> dict[s
         there[S3[1]] = f"gptmill-{secrets.token_hex(4)}"
     addresses = {PREFECT[0]: f"{prefect_url}/api", MLFLOW[0]: mlflow_url, S3[0]: s3_url}
     credentials = {name: {**there, **addresses}[name] for name in _NAMES}
-    _write(credentials)
+    path = credentials_file()
+    lines = [f"# gptmill's full stack; for a shell: set -a; . {path}; set +a", *map("=".join, credentials.items())]
+    write_bytes_atomic(path, ("\n".join(lines) + "\n").encode(), mode=0o600)
     return credentials
 
 
@@ -84,16 +85,3 @@ def client_environment(credentials: Mapping[str, str], given: Mapping[str, str])
     if not given.keys() & {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"}:
         wanted |= {name: credentials[name] for name in S3}
     return {name: value for name, value in wanted.items() if name not in given}
-
-
-def _write(credentials: Mapping[str, str]) -> None:
-    path = credentials_file()
-    lines = [f"# gptmill's full stack; for a shell: set -a; . {path}; set +a", *map("=".join, credentials.items())]
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    fsync_folder(path.parent)

@@ -132,17 +132,11 @@ class AbstractsPreset:
     """Held-out papers whose abstracts are written, beside the titles of the paper's appendix."""
 
 
-PRESETS = {
-    "demo": AbstractsPreset(
-        "demo",
-        AdaptConfig(block_size=96, batch_size=8, lr=1e-3, epochs=3.0, evaluations=4),
-        SamplingConfig(max_tokens=200),
-        AdaptConfig(block_size=96, batch_size=STAR_BATCH, lr=1e-3, epochs=1.0, evaluations=2),
-    ),
-    "small": AbstractsPreset(
-        "small",
-        AdaptConfig(block_size=128, batch_size=8, lr=6e-4, epochs=1.0),
-        star=AdaptConfig(block_size=128, batch_size=STAR_BATCH, lr=6e-4, epochs=0.05, evaluations=4),
-    ),
-    "paper": AbstractsPreset("paper"),
-}
+def _preset(name: str, tables: Mapping[str, Mapping[str, Any]]) -> AbstractsPreset:
+    """A preset as its tables say it: what they change of the paper's settings."""
+    paper = AbstractsPreset(name)
+    changed = {section: dataclasses.replace(getattr(paper, section), **table) for section, table in tables.items()}
+    return dataclasses.replace(paper, **changed)
+
+
+PRESETS = {name: _preset(name, tables) for name, tables in read_table(__file__, "presets.toml").items()}

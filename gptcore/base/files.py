@@ -10,6 +10,7 @@ import os
 import uuid
 import weakref
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,15 +96,17 @@ def checked_object(value: Any, where: str, expected: str, fields: Mapping[str, t
     return value
 
 
-def write_bytes_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o666) -> None:
     """Write a local file so that a reader, or a crash at any moment, sees the old bytes or the new ones.
 
     Temporary name in the same folder, fsync, rename, fsync of the folder.
+
+    :param mode: who may do what with the file from its first moment on, less the umask; 0o600: its owner alone.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

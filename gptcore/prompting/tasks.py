@@ -1,8 +1,8 @@
 """The tasks that are put to a model as prompts: the twelve of the leaderboard, and what GPT-2 was asked beside them.
 
-The texts of every test set whose files are there, of BLiMP's, too, are what training text is searched for.
-
-Scores of GPT-2's paper and its rivals, to stand beside ours, are those of ``published.toml``.
+The others are those of ``tasks.toml``. The texts of every test set whose files are there, of BLiMP's, too, are what
+training text is searched for. Scores of GPT-2's paper and its rivals, to stand beside ours, are those of
+``published.toml``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
+from gptcore.base.named import named_part
 from gptcore.base.settings import recorded
 from gptcore.base.tables import read_table
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
@@ -22,9 +23,9 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.readers import available, has_folder, iterate, labelled_splits
 from gptcore.nlu.registry import REGISTRY, TaskSpec
-from gptcore.prompting import measures, reading
+from gptcore.prompting import measures
 from gptcore.prompting.items import Decoding, FreeForm, Item, MultipleChoice, Normalisation, Rows
-from gptcore.prompting.rows import dataset_rows, digest, dprd, wsc273
+from gptcore.prompting.rows import dataset_rows, digest
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,10 @@ def _scores(table: Mapping[str, Any]) -> Iterator[PublishedScore]:
             yield PublishedScore(f"GPT-2 {size}", score, row.get("of", ""))
 
 
-_tables = read_table(__file__, "published.toml")
+_published = read_table(__file__, "published.toml")
 
 PUBLISHED_PROMPTED: Mapping[str, Sequence[PublishedScore]] = {
-    task: tuple(_scores(_tables[table.get("same_as", task)])) for task, table in _tables.items()
+    task: tuple(_scores(_published[table.get("same_as", task)])) for task, table in _published.items()
 }
 """Task -> scores."""
 
@@ -141,52 +142,22 @@ def prompted(spec: TaskSpec) -> PromptTask:
     return PromptTask(spec.name, spec.folder, spec.headline, read, _normalisation(spec), spec=spec)
 
 
-_TWELVE = tuple(map(prompted, REGISTRY.values()))
-_LINE = Decoding(max_tokens=128, min_room=60)  # a third of WMT14's French is longer than 60 pieces
-_WORD = Decoding(max_tokens=6)
-_SUMMARY = Decoding(max_tokens=100, top_k=2, one_line=False, sentences=3)  # GPT-2's paper, section 3.6
+_TABLES = read_table(__file__, "tasks.toml")
 
-_games = partial(PromptTask, folder="Games", metric="accuracy")
-_blanks = partial(PromptTask, folder="CBT", metric="accuracy")
-_passages = partial(
-    PromptTask, folder="LAMBADA", metric="accuracy", decoding=_WORD, measure=measures.last_word, word=True
-)
-_articles = partial(
-    PromptTask,
-    folder="CNNDM",
-    metric="rouge",
-    decoding=_SUMMARY,
-    measure=measures.rouge,
-    baselines=measures.article_baselines,
-)
-_translations = partial(PromptTask, folder="WMT14", metric="bleu", decoding=_LINE, measure=measures.bleu)
+
+def _listed(name: str, table: Mapping[str, Any]) -> PromptTask:
+    """One of ``tasks.toml``."""
+    given = dict(table["read"])
+    read = partial(named_part(f"gptcore.prompting.{given.pop('by')}"), **given)
+    parts = {part: getattr(measures, table[part]) for part in ("measure", "baselines") if part in table}
+    decoding = Decoding(**table["decoding"]) if "decoding" in table else None
+    word = table.get("word", False)
+    return PromptTask(name, table["folder"], table["metric"], read, decoding=decoding, word=word, **parts)
+
 
 PROMPT_TASKS: dict[str, PromptTask] = {
-    task.name: task
-    for task in (
-        *_TWELVE,
-        _passages("lambada", read=reading.lambada),
-        _passages("lambada-cloze", read=reading.lambada_cloze),
-        _blanks("cbt-cn", read=partial(reading.childrens_book, kind="CN")),
-        _blanks("cbt-ne", read=partial(reading.childrens_book, kind="NE")),
-        PromptTask("dprd", "DPRD", "accuracy", dprd),
-        PromptTask("wsc273", "WSC273", "accuracy", wsc273),
-        _articles("summaries", read=partial(reading.summaries, hint="\nTL;DR:")),
-        _articles("summaries-no-hint", read=partial(reading.summaries, hint="")),
-        _translations("en-fr", read=partial(reading.translations, source="en", target="fr")),
-        _translations("fr-en", read=partial(reading.translations, source="fr", target="en")),
-        PromptTask(
-            "squad",
-            "SQuAD",
-            "f1",
-            reading.questions,
-            decoding=Decoding(max_tokens=20),
-            measure=measures.questions,
-            baselines=measures.always_unknown,
-        ),
-        _games("recall", read=partial(reading.games, kind="recall")),
-        _games("sorting", read=partial(reading.games, kind="sorting")),
-    )
+    **{name: prompted(spec) for name, spec in REGISTRY.items()},
+    **{name: _listed(name, table) for name, table in _TABLES.items()},
 }
 """Name -> task."""
 
@@ -274,7 +245,7 @@ def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:
     for name in PROMPTED:
         if has_folder(PROMPT_TASKS[name].folder, datasets_url):
             asked, pool = (partial(_items, name, datasets_url, part) for part in ("asked", "pool"))
-            found.append(EvaluationTexts(name, asked, pool if name in _WITH_TRAIN_SPLIT else None))
+            found.append(EvaluationTexts(name, asked, pool if "train" in _TABLES[name] else None))
     if has_blimp(datasets_url):
         found.append(EvaluationTexts(BLIMP, partial(_pairs, datasets_url)))
     if not found:
@@ -329,17 +300,8 @@ def _turns(item: Item) -> tuple[str, ...]:
     return (" ".join(part for turn in (*(item.earlier or ()), item.shown) for part in turn),)
 
 
+_TEXTS = {"continued": _continued, "beside": _beside, "turns": _turns}
 PROMPTED: dict[str, Callable[[Item], tuple[str, ...]]] = {
-    "lambada": _continued,
-    "cbt-cn": _continued,
-    "cbt-ne": _continued,
-    "dprd": _continued,
-    "wsc273": _continued,
-    "summaries": _beside,
-    "en-fr": _beside,
-    "squad": _beside,
-    "recall": _turns,
-    "sorting": _turns,
+    name: _TEXTS[table["texts"]] for name, table in _TABLES.items() if "texts" in table
 }
 """Prompt task -> the texts of one of its rows; of tasks that ask the same files, one."""
-_WITH_TRAIN_SPLIT = ("dprd",)

@@ -210,17 +210,10 @@ def _sentence(rng: Random, words: Words) -> _Tagged:
     fair, day = f"{rng.choice(SEASONS).capitalize()} Fair", rng.choice(DAYS)
     if kind == 0:
         return _tagged(web.plain(rng, words).text, [(each.name, "PER") for each in PEOPLE])
-    if kind == 1:
-        return _tagged(
-            f"{person} went from {home} to {away} on {day}.", [(person, "PER"), (home, "LOC"), (away, "LOC")]
-        )
-    if kind == 2:
-        return _tagged(f"The {team} beat the {rivals} in {away}.", [(team, "ORG"), (rivals, "ORG"), (away, "LOC")])
-    if kind == 3:
-        text = f"{person}, a {rng.choice(CALLINGS)} from {home}, won at the {fair}."
-        return _tagged(text, [(person, "PER"), (home, "LOC"), (fair, "MISC")])
-    text = f"At the {fair} {person} met {other} of the {team}."
-    return _tagged(text, [(person, "PER"), (other, "PER"), (fair, "MISC"), (team, "ORG")])
+    said = {"person": person, "other": other, "home": home, "away": away, "team": team, "rivals": rivals, "fair": fair}
+    text, tags = SAID["news"]["sentences"][kind - 1]
+    calling = rng.choice(CALLINGS) if "{calling}" in text else ""
+    return _tagged(text.format(**said, day=day, calling=calling), [(said[name], tag) for name, tag in tags.items()])
 
 
 def _words(text: str) -> list[str]:

@@ -60,8 +60,8 @@ _OPEN = 1 / 3  # of them say how the two are related
 
 _FACTS: Mapping[str, Sequence[str]] = SAID["chronicle"]["facts"]
 """Relation of the graph -> sentences that tell it of x and y."""
-_RELATIONS = {"P26": "spouse", "P40": "child", "P25": "mother"}
-"""Wikidata's properties that the rows are about."""
+_RELATIONS = ("P26", "P40", "P25")
+"""Wikidata's properties that the rows are about: spouse, child, mother."""
 
 
 def facts(rng: Random) -> list[Fact]:
@@ -241,34 +241,28 @@ def write_relations(w: Writer) -> None:
     told = _told(home)
     rng = w.rng("fewrel")
     found: dict[str, list[dict[str, object]]] = {relation: [] for relation in _RELATIONS}
-    for relation, head, tail in _pairs(known):
+    for relation, head, tail, fact in _pairs(known):
         if home[head] in told:
             continue
         for _ in range(ROWS):
             x, y = rng.sample([head, tail], 2)
             sentence = _silent(rng, x, y)
             if rng.random() < _OPEN:
-                sentence = _stated(rng, relation, head, tail)
+                sentence = _spoken(rng, fact)
             found[relation].append({**_row(sentence, head, tail), "group": home[head]})
     w.write("FewRel/val_wiki.json", json.dumps(found))
 
 
-def _pairs(known: Sequence[Fact]) -> Iterator[tuple[str, str, str]]:
-    """Property, head and tail: the tail is the head's spouse, child or mother."""
-    for head, relation, tail in known:
+def _pairs(known: Sequence[Fact]) -> Iterator[tuple[str, str, str, Fact]]:
+    """Property, head and tail, which is the head's spouse, child or mother; and the fact that says so."""
+    for fact in known:
+        head, relation, tail = fact
         if relation == "married_to":
-            yield "P26", head, tail
+            yield "P26", head, tail, fact
         elif relation == "child_of":
-            yield "P40", tail, head
+            yield "P40", tail, head, fact
             if _woman(tail):
-                yield "P25", head, tail
-
-
-def _stated(rng: Random, relation: str, head: str, tail: str) -> str:
-    """A sentence that says how the two are related."""
-    if relation == "P26":
-        return _spoken(rng, (head, "married_to", tail))
-    return _spoken(rng, (tail, "child_of", head) if relation == "P40" else (head, "child_of", tail))
+                yield "P25", head, tail, fact
 
 
 def _row(sentence: str, head: str, tail: str) -> dict[str, object]:

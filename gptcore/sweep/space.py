@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,37 +42,20 @@ _ATTEMPTS = 10_000
 
 
 @dataclass(frozen=True)
-class Range:
-    """A number between two others, both included."""
+class _Axis(ABC):
+    """One setting, or a group of settings, that each trial draws."""
 
     name: str
-    """Section and field: "pretrain.lr"."""
-    low: float
-    high: float
-    log: bool = False
-    """Whether equal ratios are equally likely, in place of equal differences."""
-    whole: bool = False
-    """Whether the setting is an integer."""
+    """Section and field, "pretrain.lr"; of a group of settings the name that the file gives it."""
 
     @property
+    @abstractmethod
     def size(self) -> float:
         """How many different values there are."""
-        return self.high - self.low + 1 if self.whole else math.inf
 
+    @abstractmethod
     def at(self, share: float) -> Value:
-        """The value at ``share`` (0 to 1, 1 left out) of the way from low to high.
-
-        A whole number stands for all up to the next one, so that the two ends are as likely as what lies between.
-        """
-        high = self.high + 1 if self.whole else self.high
-        if self.log:
-            found = math.exp(math.log(self.low) + share * (math.log(high) - math.log(self.low)))
-        else:
-            found = self.low + share * (high - self.low)
-        if self.whole:
-            return min(max(math.floor(found), int(self.low)), int(self.high))
-        digits = _DIGITS + max(0, round(math.log10(max(abs(self.low), abs(self.high)) / (self.high - self.low))))
-        return min(max(float(f"{found:.{digits}g}"), self.low), self.high)
+        """The value at ``share`` (0 to 1, 1 left out) of the axis."""
 
     @property
     def fields(self) -> list[str]:
@@ -89,37 +73,64 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One of several values, all equally likely."""
+class Range(_Axis):
+    """A number between two others, both included."""
 
-    name: str
-    """Section and field; of a group of settings the name that the file gives it."""
-    values: tuple[Value, ...]
-    groups: Mapping[str, Overrides] | None = None
-    """Label -> the settings that go together under it; None: the values are those of one field."""
+    low: float
+    high: float
+    log: bool = False
+    """Whether equal ratios are equally likely, in place of equal differences."""
+    whole: bool = False
+    """Whether the setting is an integer."""
 
     @property
     def size(self) -> float:
-        """How many different values there are."""
+        return self.high - self.low + 1 if self.whole else math.inf
+
+    def at(self, share: float) -> Value:
+        """A whole number stands for all up to the next one, so that the ends are as likely as what lies between."""
+        high = self.high + 1 if self.whole else self.high
+        if self.log:
+            found = math.exp(math.log(self.low) + share * (math.log(high) - math.log(self.low)))
+        else:
+            found = self.low + share * (high - self.low)
+        if self.whole:
+            return min(max(math.floor(found), int(self.low)), int(self.high))
+        digits = _DIGITS + max(0, round(math.log10(max(abs(self.low), abs(self.high)) / (self.high - self.low))))
+        return min(max(float(f"{found:.{digits}g}"), self.low), self.high)
+
+
+@dataclass(frozen=True)
+class Choice(_Axis):
+    """One of several values, all equally likely."""
+
+    values: tuple[Value, ...]
+
+    @property
+    def size(self) -> float:
         return len(self.values)
 
     def at(self, share: float) -> Value:
-        """The value at ``share`` (0 to 1) of the list."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+
+
+@dataclass(frozen=True)
+class Together(Choice):
+    """One of several groups of settings by its label."""
+
+    groups: Mapping[str, Overrides]
+    """Label -> the settings that go together under it."""
 
     @property
     def fields(self) -> list[str]:
-        """Dotted names of the settings that the axis decides."""
-        return [self.name] if self.groups is None else list(fields_of(next(iter(self.groups.values()))))
+        return list(fields_of(next(iter(self.groups.values()))))
 
     @property
     def place(self) -> str:
-        """Where the file has it."""
-        return f"{'space' if self.groups is None else 'together'}.{self.name}"
+        return f"together.{self.name}"
 
     def overrides(self, value: Value) -> dict[str, Any]:
-        """The settings that ``value`` stands for."""
-        return nested(self.name, value) if self.groups is None else merged(self.groups[str(value)])
+        return merged(self.groups[str(value)])
 
 
 Axis = Range | Choice
@@ -273,7 +284,7 @@ def together_axes(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
             require(same, f"{here}: expected the same settings as under its first label, one at least")
         alike = any(fields_of(a) == fields_of(b) for a, b in itertools.combinations(labels.values(), 2))
         require(not alike, f"{place}: two labels have the same settings, expected other values under each")
-        yield Choice(name, tuple(labels), labels)
+        yield Together(name, tuple(labels), labels)
 
 
 def check_storable(settings: Overrides) -> None:

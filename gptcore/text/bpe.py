@@ -14,7 +14,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, Self
 
@@ -22,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import sha256_json
 from gptcore.text.bpe_train import cleaned_words, learn
 from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
 from gptcore.text.spacy_words import BREAK, NEIGHBOURS, Pieces, lines_with
@@ -64,11 +62,6 @@ class WordTokenizer(BytePairTokenizer):
     @classmethod
     def _counted(cls, text: str) -> Mapping[str, int]:
         return cleaned_words(text)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
-        return sha256_json({"vocabulary": self._pieces, "merges": self.merges})
 
     # --- text -> ids -> text ---
 

@@ -12,15 +12,13 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import sha256_json
 from gptcore.text.bpe_train import MIN_PAIRS, check_merges_asked, tell_fewer
 from gptcore.text.parts import encodable, part_files, read_part
 from gptcore.text.tokenizer import BytePairTokenizer
@@ -46,6 +44,7 @@ class ByteTokenizer(BytePairTokenizer):
 
     kind = "byte-level"
     _mark = END_OF_TEXT
+    _digested: ClassVar = {"bytes": True}
 
     def _check(self, names: tuple[str, str]) -> None:
         for character in (*_BYTES, END_OF_TEXT):
@@ -111,11 +110,6 @@ class ByteTokenizer(BytePairTokenizer):
     def end_of_text(self) -> int:
         """The id of ``<|endoftext|>``, which no text is encoded as."""
         return self.vocabulary[END_OF_TEXT]
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
-        return sha256_json({"bytes": True, "vocabulary": self._pieces, "merges": self.merges})
 
     # --- text -> ids -> text ---
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from gptcore.text.bpe_train import count_corpus, count_words
 from gptcore.text.parts import raw_rows
 from gptcore.text.vocabulary import (
@@ -309,6 +310,8 @@ class BytePairTokenizer(Tokenizer):
 
     _mark: ClassVar[str]
     """The piece that all vocabularies of the kind hold, and none of another."""
+    _digested: ClassVar[Mapping[str, bool]] = {}
+    """What of the kind its digest is of, beside the vocabulary and the merges."""
     _marked: ClassVar[list[type[BytePairTokenizer]]] = []
     _files = " or ".join(map(" + ".join, _KNOWN_NAMES))
     _library_type = "BPE"
@@ -377,3 +380,8 @@ class BytePairTokenizer(Tokenizer):
     def n_merges(self) -> int:
         """Number of merges; after training it is smaller than asked where the texts hold no more."""
         return len(self.merges)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the vocabulary and the merges, whatever the formatting of the files they came from."""
+        return sha256_json({**self._digested, "vocabulary": self._pieces, "merges": self.merges})

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -47,26 +48,21 @@ TRAINING = "?workflowType=machine_learning"
 _UI = "http://127.0.0.1:5000"  # where `gptmill up` serves the same SQLite file
 
 
+@dataclass(eq=False)
 class Run:
     """One MLflow run that this process owns; as a context manager it ends FINISHED, FAILED or KILLED."""
 
-    def __init__(
-        self,
-        tracker: Tracker,
-        run_id: str,
-        experiment_id: str,
-        finished: bool,
-        fresh: bool,
-        tags: Mapping[str, str] | None = None,
-    ) -> None:
-        self.tracker = tracker
-        self.run_id = run_id
-        self.experiment_id = experiment_id
-        self.finished = finished
-        """Whether it had ended FINISHED before it was opened: there is nothing left to log."""
-        self.opened_tags = dict(tags or {})
-        """The tags that it had when it was opened: what earlier openings recorded, without another call."""
-        self._fresh = fresh
+    tracker: Tracker
+    run_id: str
+    experiment_id: str
+    finished: bool
+    """Whether it had ended FINISHED before it was opened: there is nothing left to log."""
+    fresh: bool
+    """Whether it was made just now: it has no points and no results yet."""
+    opened_tags: Mapping[str, str] = field(default_factory=dict)
+    """The tags that it had when it was opened: what earlier openings recorded, without another call."""
+
+    def __post_init__(self) -> None:
         self._last: dict[str, int] = {}  # metric -> step of its newest point
         self._unsorted: list[Mapping[str, Any]] = []
         self._waiting: list[Metric] = []
@@ -106,7 +102,7 @@ class Run:
 
         client, now = self.tracker.client, int(time.time() * 1000)
         self._send(client)
-        there = {} if self._fresh else self.metrics_and_tags()[0]
+        there = {} if self.fresh else self.metrics_and_tags()[0]
         for name, value in _numbers(results).items():
             if there.get(name) != value:
                 self._waiting.append(Metric(name, value, now, max(self._newest(name, client), 0)))
@@ -162,7 +158,7 @@ class Run:
     def _newest(self, name: str, client: MlflowClient) -> int:
         """The step of a curve's newest point, -1 where it has none; asks MLflow once, for a run that was reopened."""
         if name not in self._last:
-            history = [] if self._fresh else client.get_metric_history(self.run_id, name)
+            history = [] if self.fresh else client.get_metric_history(self.run_id, name)
             self._last[name] = max((point.step for point in history), default=-1)
         return self._last[name]
 
@@ -278,13 +274,13 @@ class Tracker:
             if not found:
                 created = self.client.create_run(experiment_id, tags=whole, run_name=name)
                 self._log_params(created.info.run_id, dict(flatten(params)))
-                return Run(self, created.info.run_id, experiment_id, finished=False, fresh=True, tags=whole)
+                return Run(self, created.info.run_id, experiment_id, finished=False, fresh=True, opened_tags=whole)
         for stale in found[1:]:  # two hosts started the same job at once: one row is enough
             if stale.info.status == "RUNNING":
                 self.client.set_terminated(stale.info.run_id, "KILLED")
         there = found[0]
         finished, tags_there = there.info.status == "FINISHED", there.data.tags
-        run = Run(self, there.info.run_id, experiment_id, finished, fresh=False, tags=tags_there)
+        run = Run(self, there.info.run_id, experiment_id, finished, fresh=False, opened_tags=tags_there)
         if not run.finished:
             self.client.update_run(run.run_id, status="RUNNING")
             lacking = {key: value for key, value in flatten(params) if key not in there.data.params}

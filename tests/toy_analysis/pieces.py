@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.analysis.common import publish_all, synthetic_notes
+from flows.analysis.common import synthetic_notes
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import run_chain
-from tasks.report.analysis import Analysis
+from tasks.report.analysis import Analysis, publish_all
 
 
 @flow(name="analysis-pieces", flow_run_name=from_form, persist_result=False)
@@ -19,4 +19,4 @@ def pieces(parameters: AnalysisParameters) -> list[Analysis]:
     body = [(split, f"{counts['n_tokens']:,}") for split, counts in splits.items()]
     identity = {"shards": chain.shards.digest}
     title, notes = "Pieces of the books", synthetic_notes(chain)
-    return publish_all([Analysis("pieces", title, ("split", "tokens"), body, identity, notes=notes)], parameters)
+    return publish_all([Analysis("pieces", title, ("split", "tokens"), body, identity, notes=notes)], parameters.out)

@@ -23,6 +23,7 @@ import psutil
 from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, POSTGRES_PASSWORD, PREFECT_DATABASE_PASSWORD
 from flows.servers.stack.processes import Service
 from gptcore.base.errors import InputError, require
+from gptcore.base.files import write_bytes_atomic
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
@@ -73,8 +74,7 @@ def prepare(credentials: Mapping[str, str]) -> None:
     fresh.mkdir(mode=0o700)
     password = data.with_name(f".{data.name}.password")
     try:
-        with open(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(credentials[POSTGRES_PASSWORD])
+        write_bytes_atomic(password, credentials[POSTGRES_PASSWORD].encode(), mode=0o600)
         if _as_nobody()[:1] == ("setpriv",):  # nobody works on them, not root in a namespace
             for path in (fresh, password):
                 os.chown(path, _NOBODY, _NOBODY)

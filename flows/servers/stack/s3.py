@@ -18,6 +18,7 @@ from typing import Any
 from flows.servers.credentials import S3
 from flows.servers.stack.processes import Service
 from gptcore.base.errors import InputError
+from gptcore.base.files import write_bytes_atomic
 from tasks.store.state import state_folder
 
 HOST = "127.0.0.1"
@@ -69,9 +70,7 @@ def prepare(credentials: Mapping[str, str]) -> None:
         _identity("gptmill", credentials[S3[1]], credentials[S3[2]], actions),
         _identity("bucket-maker", secrets.token_hex(8), secrets.token_hex(24), ["Admin"]),
     ]
-    _identities().unlink(missing_ok=True)
-    with open(os.open(_identities(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        json.dump({"identities": identities}, file)
+    write_bytes_atomic(_identities(), json.dumps({"identities": identities}).encode(), mode=0o600)
 
 
 def _identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str, Any]:

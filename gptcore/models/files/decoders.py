@@ -17,7 +17,8 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object
 from gptcore.base.settings import replace_settings
-from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
+from gptcore.base.tables import read_table
+from gptcore.config import ModelConfig
 from gptcore.models.files.folder import (
     BLOCK_PARTS,
     Exported,
@@ -28,9 +29,8 @@ from gptcore.models.files.folder import (
     ours,
 )
 from gptcore.models.files.layout import Layout
-from gptcore.text.bpe import UNKNOWN
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
+from gptcore.text.vocabulary import PAPER_MARKS
 
 _SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
 SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
@@ -40,13 +40,13 @@ _ADDED_ROWS = {len(names): names for names in ((), PAPER_MARKS, SPECIAL_NAMES)}
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderLayout(Layout):
-    """What tells the folders of one family of decoders from those of another."""
+    """What tells the folders of one family of decoders from those of another; the values are in `decoders.toml`."""
 
     tokens: str
     positions: str
     """Names of the two embeddings."""
-    norm: str | None
-    """Name of the norm after the last block, which goes with norms before the sub-layers."""
+    norm: str = ""
+    """Name of the norm after the last block, which goes with norms before the sub-layers; empty: it has none."""
     architecture: str
     """transformers' class of the language model."""
     tokenizer_class: str
@@ -145,35 +145,5 @@ class DecoderLayout(Layout):
         }
 
 
-OPENAI_GPT = DecoderLayout(
-    model_type="openai-gpt",
-    family="gpt",
-    tokens="tokens_embed",
-    positions="positions_embed",
-    norm=None,
-    expected={"afn": "gelu", "layer_norm_epsilon": LAYER_NORM_EPSILON, "tie_word_embeddings": True},
-    architecture="OpenAIGPTLMHeadModel",
-    tokenizer_class="OpenAIGPTTokenizer",
-    unknown=UNKNOWN,
-)
-"""Folders of GPT-1, "openai-gpt"."""
-
-GPT2 = DecoderLayout(
-    model_type="gpt2",
-    family="gpt2",
-    tokens="wte",
-    positions="wpe",
-    norm="ln_f",
-    expected={
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": LAYER_NORM_EPSILON,
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-        "tie_word_embeddings": True,
-    },
-    architecture="GPT2LMHeadModel",
-    tokenizer_class="GPT2Tokenizer",
-    unknown=END_OF_TEXT,
-)
-"""Folders of GPT-2, "gpt2"."""
+_TABLES = read_table(__file__, "decoders.toml")
+OPENAI_GPT, GPT2 = (DecoderLayout(model_type=name, **_TABLES[name]) for name in ("openai-gpt", "gpt2"))
