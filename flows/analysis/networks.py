@@ -77,8 +77,8 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
         "ELECTRA's loss and that of hidden words have nothing in common with that of next tokens",
         "published averages are GLUE's, over tasks that are not all here",
     ]
-    found = _table("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)
-    return publish_all([found], parameters.out)
+    table = _table("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)
+    return publish_all([table], parameters.out)
 
 
 @flow(name="analysis-sharing", flow_run_name=from_form, persist_result=False)
