@@ -16,7 +16,7 @@ LAYER_NORM_EPSILON = 1e-5  # original code
 SHARINGS = ("none", "attention", "feed-forward", "all")
 ACTIVATIONS = ("gelu", "gelu_new")
 GENERATOR_SHARE = 1 / 4
-"""The generator's width as a share of the discriminator's: that of ELECTRA's small model (Table 6)."""
+"""The generator's width as a share of the discriminator's: that of ELECTRA's small and large models (Table 6)."""
 
 
 @dataclass(frozen=True)

@@ -110,5 +110,5 @@ def _of_token(model: NetworkConfig, config: PretrainConfig, n_positions: int) ->
     objective = config.replaced_objective
     flops = network_flops(model, n_positions, 1.0 if objective == "all-tokens-mlm" else told)
     if model.replaced or objective is not None:
-        flops += network_flops(generator_config(model, GENERATOR_SHARE), n_positions, told)
+        flops += network_flops(generator_config(model, config.generator_share or GENERATOR_SHARE), n_positions, told)
     return flops

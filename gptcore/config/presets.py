@@ -132,15 +132,29 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
         family = given.pop("family")
         settings = family_settings(family, name, source)
         preset = _changed(dataclasses.replace(preset, family=family), settings, source)
+    chosen = FAMILIES[preset.family]
     if "shape" in given:
-        preset = _changed(preset, shape_settings(given.pop("shape"), source), source)
-    preset = _changed(preset, given, source)
+        shape = given.pop("shape")
+        preset = _changed(preset, shape_settings(shape, source), source)
+        preset = _changed(preset, chosen.columns.get(shape, {}) if name == "paper" else {}, source)
+    preset = _changed(preset, {section: _released(chosen, section, own) for section, own in given.items()}, source)
     PRESETS[name]().pretrain.require_family(preset.family, f"preset {name}: pretrain")
     preset.pretrain.require_family(preset.family, f"{source}: pretrain")
     preset.finetune.require_family(preset.family, f"{source}: finetune")
     for task in preset.tasks:
         preset.finetune_for(task).require_family(preset.family, f"{source}: tasks.{task}")
     return preset
+
+
+def _released(family: Family, section: str, values: Any) -> Any:
+    """A section of a user's settings, with what its ``original = true`` stands for in the family."""
+    if not isinstance(values, Mapping):
+        return values
+    if section == "tasks":
+        return {task: _released(family, "finetune", own) for task, own in values.items()}
+    if values.get("original") is not True or section not in family.original:
+        return values
+    return {**family.original[section], **{name: value for name, value in values.items() if name != "original"}}
 
 
 def _of_family(model: NetworkConfig, family: Family) -> NetworkConfig:
@@ -154,7 +168,7 @@ def _of_family(model: NetworkConfig, family: Family) -> NetworkConfig:
 
 
 def _changed(preset: Preset, overrides: Mapping[str, Any], source: str) -> Preset:
-    for section, values in overrides.items():
+    for section, values in sorted(overrides.items(), key=lambda item: item[0] == "tasks"):  # which come on top
         if section == "scratch":
             preset = dataclasses.replace(preset, scratch=checked(values, "bool", f"{source}: scratch"))
         elif section == "seeds":
@@ -165,7 +179,7 @@ def _changed(preset: Preset, overrides: Mapping[str, Any], source: str) -> Prese
         elif section == "tasks" and isinstance(values, Mapping):
             merged = {task: dict(fields) for task, fields in preset.tasks.items()}
             for task, fields in values.items():
-                replace_settings(FinetuneConfig(), fields, f"{source}: tasks.{task}")
+                replace_settings(preset.finetune, fields, f"{source}: tasks.{task}")
                 merged[task] = {**merged.get(task, {}), **fields}
             preset = dataclasses.replace(preset, tasks=merged)
         elif section in _SECTIONS:

@@ -14,7 +14,7 @@ from gptcore.families import FAMILIES, offered
 PAIRS = ("none", "nsp", "sop")
 """What the second of two segments is: it goes on with the first; with p 1/2 a random one (next-sentence prediction);
 with p 1/2 swapped with the first (sentence-order prediction)."""
-DECAYS = ("cosine", "linear")
+DECAYS = ("cosine", "linear", "linear-product")
 OPTIMIZERS = ("adam", "muon")
 REPLACED_OBJECTIVES = ("electra", "electra-15", "replace-mlm", "all-tokens-mlm")
 """ELECTRA and the controls that explain what it gains (section 3.4)."""
@@ -52,6 +52,9 @@ class TrainingConfig(Checked):
     """What matrices are multiplied in: float32, bfloat16 (autocast), or auto, the faster one of the machine."""
     seed: int = 0
     """What all draws of the training derive from."""
+    uncorrected: bool = False
+    """Whether Adam leaves the bias of its means uncorrected (BERT, ALBERT, ELECTRA: original code), so that its first
+    steps are larger; ``original = true`` of these families says so."""
 
     @property
     def original(self) -> bool:
@@ -105,7 +108,9 @@ class PretrainConfig(SteppedConfig):
     """Which share of the sequences of all later updates does so too: what is no longer needed is unlearnt. None or 0:
     none does."""
     decay: str | None = setting(None, among=DECAYS)
-    """How the rate falls to 0 after the warm-up: cosine, or linear (BERT, section A.2). None: cosine."""
+    """How the rate falls to 0 after the warm-up: cosine; linear (BERT, section A.2), a line from the first update on,
+    in whose place the warm-up stands while it lasts; linear-product, that line times the warm-up's (ELECTRA, original
+    code). None: cosine."""
     short_length: int | None = _told(least=SHORTEST, most=LARGEST_SIZE)
     """How many tokens the sequences of the first updates have, in families that are pre-trained on sentences (BERT,
     section A.2: 128). None: n_ctx, as those of all updates."""
@@ -127,6 +132,9 @@ class PretrainConfig(SteppedConfig):
     replaced_weight: float | None = _told(least=0, most=1e6)
     """How much the main network's loss weighs beside that of the generator. None: 50 (ELECTRA, section 3.2) where it
     tells replaced tokens, 1 where it tells words."""
+    generator_share: float | None = _told(above=0, most=1, off=0.25)
+    """The generator's width, heads and inner width as a share of the main network's. None or 0.25: a quarter (ELECTRA,
+    Table 6: the small and the large model's; a third for the base one)."""
     replaced_objective: str | None = _told(among=REPLACED_OBJECTIVES)
     """What the network learns of a text whose hidden words a generator has filled in (ELECTRA, section 3.4): electra,
     whether each token was replaced; electra-15, the same at the places of hidden words alone; replace-mlm, the hidden
@@ -151,8 +159,10 @@ class PretrainConfig(SteppedConfig):
         """See that a family's objective reads all settings that are there.
 
         :param where: "file: section", which messages begin with.
-        :raises InputError: naming the first that it does not.
+        :raises InputError: naming the first that it does not; an encoder with GPT-1's released Adam.
         """
+        if not FAMILIES[name].generates:
+            _check_release(self, name, where)
         for told in OF_OBJECTIVES:
             value = getattr(self, told)
             if value is not None and told not in FAMILIES[name].objective_settings:
@@ -199,10 +209,15 @@ class FinetuneConfig(TrainingConfig):
     """How often the training rows are read."""
     warmup: float = share(0.002)
     """Which share of all updates the rate rises for, linearly from 0; then it falls linearly to 0."""
+    decay: str | None = setting(None, among=DECAYS[1:], off="linear-product")
+    """How the line to 0 and the warm-up go together, see `pretrain.decay`: linear (BERT), or linear-product (GPT-1 and
+    ELECTRA). None: linear-product."""
     lm_coef: float = _weight(0.5)
     """lambda of equation 5, the weight of the auxiliary objective; 0 switches that off."""
     clf_pdrop: float = share(0.1)
-    """Dropout before the linear layer."""
+    """Dropout before the linear layer, but for spans."""
+    span_pdrop: float | None = setting(None, least=0, below=1, off=0)
+    """Dropout before the linear layer that tells spans (DistilBERT: 0.1; original code). None or 0: none (BERT's)."""
     max_train_rows: int | None = _count(None)
     """How many training rows are read, the first after a seeded shuffle. None: all."""
     max_eval_rows: int | None = _count(None)
@@ -230,6 +245,9 @@ class FinetuneConfig(TrainingConfig):
     with seed 0 (TinyBERT, section 3.2)."""
     layer_epochs: int | None = _count(None)
     """How many epochs, before those of its predictions, the teacher's layers are learnt for. None: none."""
+    layer_lr: float | None = setting(None, above=0, below=math.inf)
+    """The rate of these epochs, constant from the first update on (TinyBERT, section 4.2: 5e-5; its constancy: original
+    code). None: ``lr``, after a warm-up."""
     augmentation: int | None = _count(None)
     """How many copies of each training row, in which the pre-trained teacher has replaced words, are read beside it
     (TinyBERT, section 3.2 and Algorithm 1; 10 to 30 in the released code). None: none."""
@@ -249,8 +267,8 @@ class FinetuneConfig(TrainingConfig):
             for other, wanted in others.items() if (value := getattr(self, name)) else ():
                 if (found := getattr(self, other)) != wanted:
                     raise InputError(f"finetune.{name} = {value!r} with {other} = {found}: expected {wanted}")
-        needs = {"layer_epochs": "taught", "augmentation": "taught", "layer_decay_original": "layer_decay"}
-        for name, needed in needs.items():
+        needs = {"layer_lr": "layer_epochs", "layer_epochs": "taught", "augmentation": "taught"}
+        for name, needed in {**needs, "layer_decay_original": "layer_decay"}.items():
             if (value := getattr(self, name)) and not getattr(self, needed):
                 raise InputError(f"finetune.{name} = {value} without finetune.{needed}, expected both")
 
@@ -268,6 +286,14 @@ class FinetuneConfig(TrainingConfig):
             raise InputError(f"{where}.taught = True: {family.title} has no teacher of tasks; expected False")
         if family.auxiliary_loss:
             return
-        for told, off in (("lm_coef", 0.0), ("original", False)):
-            if (value := getattr(self, told)) != off:
-                raise InputError(f"{where}.{told} = {value}: {family.title} predicts no next token; expected {off}")
+        if self.lm_coef:
+            raise InputError(f"{where}.lm_coef = {self.lm_coef}: {family.title} predicts no next token; expected 0.0")
+        _check_release(self, name, where)
+
+
+def _check_release(config: TrainingConfig, name: str, where: str) -> None:
+    """:raises InputError: ``original``, which stands for other settings of the family, or for nothing known here."""
+    if config.original:
+        title, own = FAMILIES[name].title, FAMILIES[name].original.get(config.section)
+        wanted = f"expected what it stands for ({', '.join(own)})" if own else "its release is not here, expected False"
+        raise InputError(f"{where}.original = True, of {title}: {wanted}")

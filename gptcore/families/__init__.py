@@ -74,8 +74,11 @@ class Family:
     """Preset -> sizes and rates that are the family's own."""
     shapes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Published size -> settings of the network."""
-    finetuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Published size -> settings of fine-tuning that are its own."""
+    columns: Mapping[str, SettingsBySection] = field(default_factory=dict)
+    """Published size -> what it has otherwise than the preset `paper`: its column in the paper's tables."""
+    original: SettingsBySection = field(default_factory=dict)
+    """Section -> the settings that ``original = true`` stands for in it, those of the family's release (original code);
+    empty: the setting itself means GPT-1's release, or is refused."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of published sizes."""
 
@@ -129,7 +132,7 @@ class Family:
         return text if self.name == "gpt" or self.ablation else f"{self.title} {text}"
 
 
-_SIZES = ("shapes", "finetuning", "aliases")
+_SIZES = ("shapes", "columns", "aliases")
 """What a family does not take over from the one that it is like."""
 
 
@@ -192,7 +195,7 @@ def family_settings(name: Any, preset: str, where: str) -> SettingsBySection:
 
 
 def shape_settings(shape: Any, where: str) -> SettingsBySection:
-    """The settings of a network of a published size, of whichever family the size is, and of its fine-tuning.
+    """The settings of a network of a published size, of whichever family the size is.
 
     :raises InputError: an unknown size.
     """
@@ -200,8 +203,7 @@ def shape_settings(shape: Any, where: str) -> SettingsBySection:
     for family in map(FAMILIES.__getitem__, offered()):
         name = family.aliases.get(shape, shape) if isinstance(shape, str) else ""
         if name in family.shapes:
-            finetuning = family.finetuning.get(name)
-            return {"model": family.shapes[name], **({"finetune": finetuning} if finetuning else {})}
+            return {"model": family.shapes[name]}
         names += [*family.shapes, *family.aliases]
     raise InputError(f"{where}: shape = {shape!r:.60}; expected one of {', '.join(names)}")
 

@@ -271,11 +271,6 @@ class EncoderClassificationModel(Classifier):
         )
 
     @property
-    def _places_pdrop(self) -> float:
-        """The released `run_squad.py` drops nothing before its layer; for tags the paper is silent, as for classes."""
-        return 0.0 if self.row_form.over_positions else self.clf_pdrop
-
-    @property
     def network(self) -> Encoder:
         """The encoder."""
         return self.encoder
@@ -303,7 +298,7 @@ class EncoderClassificationModel(Classifier):
         marks = (None if given is None else given.flatten(0, 1) for given in (segments, mask))
         states = self.encoder.encode(tokens.flatten(0, 1), *marks)  # (B*C, T, D)
         if self.row_form.places:
-            places: Tensor = self.head(dropout(states, self._places_pdrop, self.training))  # (B, T, K)
+            places: Tensor = self.head(dropout(states, self.clf_pdrop, self.training))  # (B, T, K)
             if self.row_form.over_positions and mask is not None:
                 places = places.masked_fill(~mask.flatten(0, 1)[..., None], -torch.inf)
             return places, None

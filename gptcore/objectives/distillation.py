@@ -163,7 +163,7 @@ class Distilled(PretrainingObjective):
         """The family's batches."""
         return self._own.data(text, micro_batch_size)
 
-    def network(self, model: Network, generator: torch.Generator) -> nn.Module:
+    def network(self, model: Network, config: PretrainConfig, generator: torch.Generator) -> nn.Module:
         """The student, started as the settings say."""
         if self._config.start == "teacher":
             start_from_teacher(model, self._teacher, self._map(model))

@@ -58,7 +58,7 @@ class PretrainingObjective(ABC):
         :param micro_batch_size: sequences that one process holds at once; None: all of its share.
         """
 
-    def network(self, model: Network, generator: torch.Generator) -> nn.Module:
+    def network(self, model: Network, config: PretrainConfig, generator: torch.Generator) -> nn.Module:
         """What is trained: the family's network, or one that has it as a part beside others.
 
         :param generator: where the others' weights are drawn from.

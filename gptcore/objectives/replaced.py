@@ -44,8 +44,8 @@ class Detection(nn.Module):
     """ELECTRA's two networks, trained together: the embeddings are shared (section 3.2).
 
     :param discriminator: the family's network.
-    :param share: the generator's width, heads and inner width as a share of the discriminator's (Table 3 of the
-        paper's appendix: a quarter of the small model's, a third of the base one's).
+    :param share: the generator's width, heads and inner width as a share of the discriminator's (Table 6 of the
+        paper's appendix: a quarter of the small and the large model's, a third of the base one's).
     :param generator: where the generator network's weights are drawn from.
     """
 
@@ -94,14 +94,14 @@ class ReplacedTokens(PretrainingObjective):
             raise InputError(f"pretrain.pairs = {pairs!r}: this family tells nothing of pairs, expected none")
         return MaskedData(text, self._hiding, micro_batch_size)
 
-    def network(self, model: Network, generator: torch.Generator) -> nn.Module:
+    def network(self, model: Network, config: PretrainConfig, generator: torch.Generator) -> nn.Module:
         """The discriminator, which the family's network is, beside a generator.
 
         :raises InputError: a network without the discriminator's head, or in a control that of words.
         """
         if not isinstance(model, Encoder) or not (model.config.replaced or model.config.words):
             raise InputError("model.replaced = False: expected True, for the objective is to tell replaced tokens")
-        return Detection(model, GENERATOR_SHARE, generator)
+        return Detection(model, config.generator_share or GENERATOR_SHARE, generator)
 
     def others(self, trained: nn.Module) -> Mapping[str, Network]:
         """The generator."""

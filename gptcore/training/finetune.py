@@ -54,7 +54,7 @@ from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Progression, Trainer, Training
-from gptcore.training.optim import rates_by_depth, taught_schedule
+from gptcore.training.optim import finetuning_schedule, rates_by_depth
 
 _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2
@@ -130,7 +130,8 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
         network = build_model(kind.network_settings(shape, **changes), draws)
     else:
         network = source if job.start else source.adapt(n_transfer=config.n_transfer, generator=draws, **changes)
-    head = Head(spec.form, form.n_outputs(spec), config.clf_pdrop)
+    pdrop = config.span_pdrop or 0.0 if form.over_positions else config.clf_pdrop
+    head = Head(spec.form, form.n_outputs(spec), pdrop)
     return kind.over(network, str(job.model), head, draws), digest
 
 
@@ -187,7 +188,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         monitor=monitor,
         settings=config,
         total_steps=total_steps,
-        schedule=taught_schedule(config.warmup, n_layer_steps, total_steps),
+        schedule=finetuning_schedule(config, n_layer_steps, total_steps),
         identity={
             "finetune": recorded(config),
             "model": recorded(model.network.config),

@@ -244,7 +244,7 @@ class Trainer:
         means = [sum(column) / len(self._read) for column in zip(*self._read, strict=True)]
         self._read.clear()
         metrics = {f"train/{name}": mean for name, mean in zip([*self._names, "grad_norm"], means, strict=True)}
-        metrics["train/lr"] = float(self.optimizer.param_groups[0]["lr"])
+        metrics["train/lr"] = self.lr * self.schedule(at.step - 1)
         metrics["tokens_seen"] = at.tokens_seen
         metrics["tokens_per_second"] = (at.tokens_seen - at.logged_tokens) / max(
             at.train_seconds - at.logged_seconds, 1e-9

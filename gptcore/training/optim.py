@@ -5,6 +5,7 @@ A schedule is a function from the number of updates already made to a factor of 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,12 +59,12 @@ def adam(model: nn.Module, settings: TrainingConfig, rates: Sequence[Rated] | No
     leave the unscheduled rate out of it). Gradients of embeddings are dense, so rows that a batch does not
     contain decay too (original code). torch's fused kernel: on two CPU cores 3 times faster than its loop.
 
-    ``settings.original`` adds what else the released Adam does, see :func:`set_lr`.
+    ``settings.original`` and ``settings.uncorrected`` add what else released ones do, see :func:`set_lr`.
 
     :param rates: every parameter of ``model`` once, the first at the full rate, which is the one that is logged; None:
         all at that rate.
     """
-    groups = []
+    groups, released = [], settings.original or settings.uncorrected
     for rated in [Rated(1.0, list(model.parameters()))] if rates is None else rates:
         parameters = [parameter for parameter in rated.parameters if parameter.requires_grad]
         decaying, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
@@ -72,7 +73,7 @@ def adam(model: nn.Module, settings: TrainingConfig, rates: Sequence[Rated] | No
                 "params": chosen,
                 "factor": rated.factor,
                 "weight_decay": decay,
-                "released": (settings.epsilon, decay) if settings.original else None,
+                "released": (settings.epsilon, decay, settings.uncorrected) if released else None,
             }
             for chosen, decay in ((decaying, settings.weight_decay), (others, 0.0))
             if chosen
@@ -88,18 +89,31 @@ def adam(model: nn.Module, settings: TrainingConfig, rates: Sequence[Rated] | No
 
 
 class AdamAndMuon(torch.optim.Optimizer):
-    """Two of torch's optimisers, each with parameters of its own, as one: of one rate and one state."""
+    """Two of torch's optimisers, each with parameters of its own, as one: of one rate and one state.
 
-    def __init__(self, adam: AdamW, muon: Muon) -> None:
+    :param fused: parameters that are several matrices, one below the other, and those of ``muon`` that stand for them:
+        each moves its rows of the parameter by itself. The state is that of the whole.
+    """
+
+    def __init__(self, adam: AdamW, muon: Muon, fused: Mapping[nn.Parameter, Sequence[nn.Parameter]]) -> None:
         # What torch's own __init__ sets up is there twice already.
-        self._parts = (adam, muon)
+        self._parts, self._fused = (adam, muon), fused
         self.param_groups = [*adam.param_groups, *muon.param_groups]
         self.state = muon.state = adam.state
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever used
         """See :meth:`torch.optim.Optimizer.step`."""
+        for whole, matrices in self._fused.items():
+            assert whole.grad is not None, "each of them is trained"
+            kept = self.state[whole] or {"momentum_buffer": torch.zeros_like(whole)}
+            self.state[whole] = kept
+            rows = (each.chunk(len(matrices)) for each in (whole.data, whole.grad, kept["momentum_buffer"]))
+            for matrix, values, gradient, momentum in zip(matrices, *rows, strict=True):
+                matrix.data, matrix.grad, self.state[matrix] = values, gradient, {"momentum_buffer": momentum}
         for part in self._parts:
             part.step()
+        for matrix in itertools.chain.from_iterable(self._fused.values()):
+            matrix.grad = None  # whose memory is the whole's
 
 
 def adam_and_muon(model: nn.Module, settings: TrainingConfig) -> AdamAndMuon:
@@ -107,7 +121,8 @@ def adam_and_muon(model: nn.Module, settings: TrainingConfig) -> AdamAndMuon:
 
     The momentum of a matrix, made orthogonal, is its step, so that no few directions outweigh the others. Its size
     is that of Adam's steps (0.2 times the root of the longer side; Liu et al. 2025), so that both have one rate.
-    Embeddings, positions, norms, biases and narrow matrices, such as the head of two classes, are Adam's.
+    Embeddings, positions, norms, biases and narrow matrices, such as the head of two classes, are Adam's. Queries, keys
+    and values are three matrices, though the network keeps them as one (as in the author's own runs).
     """
     inside = {
         id(parameter)
@@ -119,29 +134,35 @@ def adam_and_muon(model: nn.Module, settings: TrainingConfig) -> AdamAndMuon:
     inside -= {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}  # a tied head
     mine = [p for p in model.parameters() if id(p) in inside and p.requires_grad]
     others = [p for p in model.parameters() if id(p) not in inside]
-    group = {"params": mine, "factor": 1.0, "released": None}
+    joined = {p for name, p in model.named_parameters() if name.endswith("qkv.weight")}
+    fused = {p: [nn.Parameter(rows) for rows in p.data.chunk(3)] for p in mine if p in joined}
+    matrices = [matrix for p in mine for matrix in fused.get(p, [p])]
+    group = {"params": matrices, "factor": 1.0, "released": None}
     muon = Muon([group], lr=settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
-    return AdamAndMuon(adam(model, settings, [Rated(1.0, others)]), muon)
+    return AdamAndMuon(adam(model, settings, [Rated(1.0, others)]), muon, fused)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float, updates_made: int) -> None:
     """Use ``lr``, times a group's own factor, for the next update in every parameter group.
 
-    The released Adam (original code) takes the step
+    The released Adam of GPT-1 (original code) takes the step
 
         r = lr * sqrt(1 - beta2^t) / (1 - beta1^t),    p <- p - r * m / (sqrt(v) + epsilon) - r * weight_decay * p
 
     so epsilon meets the uncorrected sqrt(v), and the decay carries the bias correction. torch's step is the same with
-    epsilon / sqrt(1 - beta2^t) in the place of epsilon and weight_decay * r / lr in that of the decay.
+    epsilon / sqrt(1 - beta2^t) in the place of epsilon and weight_decay * r / lr in that of the decay. That of BERT and
+    ELECTRA (original code) corrects nothing, r = lr: torch's with lr * lr / r in the place of lr, besides.
     """
     for group in optimizer.param_groups:
         group["lr"] = lr * group["factor"]
         if group.get("released"):
-            epsilon, weight_decay = group["released"]
+            epsilon, weight_decay, uncorrected = group["released"]
             beta1, beta2 = group["betas"]
             root = math.sqrt(1.0 - beta2 ** (updates_made + 1))
             group["eps"] = epsilon / root
             group["weight_decay"] = weight_decay * root / (1.0 - beta1 ** (updates_made + 1))
+            if uncorrected:
+                group["lr"] *= (1.0 - beta1 ** (updates_made + 1)) / root
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -218,11 +239,13 @@ def warmup_steps_linear(warmup_steps: int, total_steps: int) -> Schedule:
 
 def pretraining_schedule(decay: str | None, warmup_steps: int, total_steps: int) -> Schedule:
     """The schedule that the setting `pretrain.decay` names; None: the cosine."""
+    if decay == "linear-product":
+        return warmup_linear(warmup_steps / total_steps, total_steps)
     return (warmup_steps_linear if decay == "linear" else warmup_cosine)(warmup_steps, total_steps)
 
 
 def warmup_linear(warmup: float, total_steps: int) -> Schedule:
-    """Fine-tuning (section 4.1): linear warm-up over a share of training, then linear decay.
+    """Fine-tuning (section 4.1), and all trainings of ELECTRA: linear warm-up over a share, then linear decay.
 
     s(x) = (x / warmup if x <= warmup else 1) * (1 - x) with x the share of updates already made (original code),
     so the two ramps multiply and the first update of all has the rate 0.
@@ -235,13 +258,16 @@ def warmup_linear(warmup: float, total_steps: int) -> Schedule:
     return factor
 
 
-def taught_schedule(warmup: float, n_layer_steps: int, total_steps: int) -> Schedule:
-    """Fine-tuning beside a teacher: a warm-up and a constant rate while layers are learnt, then fine-tuning's own."""
-    after = warmup_linear(warmup, max(1, total_steps - n_layer_steps))
+def finetuning_schedule(config: FinetuneConfig, n_layer_steps: int, total_steps: int) -> Schedule:
+    """Fine-tuning as its settings say, behind as many updates at a rate of their own in which layers are learnt."""
+    warmup, rest = config.warmup, max(1, total_steps - n_layer_steps)
+    after = warmup_steps_linear(int(warmup * rest), rest) if config.decay == "linear" else warmup_linear(warmup, rest)
 
     def factor(step: int) -> float:
-        if step < n_layer_steps:
-            return min(1.0, step / (warmup * n_layer_steps)) if warmup else 1.0
-        return after(step - n_layer_steps)
+        if step >= n_layer_steps:
+            return after(step - n_layer_steps)
+        if config.layer_lr is not None:
+            return config.layer_lr / config.lr
+        return min(1.0, step / (warmup * n_layer_steps)) if warmup else 1.0
 
     return factor

@@ -167,7 +167,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     data = learnt.data(held_in, micro_batch_size)
     generator = rng.generator(config.seed, "weights")
     model = build_model(job.model, generator)
-    trained = learnt.network(model, generator)
+    trained = learnt.network(model, config, generator)
     others = learnt.others(trained)
     start = _fill(job, model, others)
     objective = Step(trained, learnt.objective(trained, config))
@@ -191,6 +191,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
             "model": recorded(job.model),
             "pretrain": recorded(config),
             "tokenizer_digest": job.tokenizer_digest,
+            **({"muon": "queries, keys and values apart"} if config.optimizer == "muon" else {}),
             **start,
             **_taught(job),
         },

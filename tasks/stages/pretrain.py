@@ -106,7 +106,9 @@ class PretrainRequest(Training[Artifact]):
         inputs = {"shards": self.shards, "start": self.start, "mentions": self.mentions}
         if self.distillation:
             settings["distil"], inputs["teacher"] = recorded(self.distillation.config), self.distillation.teacher
-        return recipe_of("pretrain", settings, {role: found for role, found in inputs.items() if found})
+        recipe = recipe_of("pretrain", settings, {role: found for role, found in inputs.items() if found})
+        anew = self.config.optimizer == "muon"  # which saw queries, keys and values as one matrix before
+        return dataclasses.replace(recipe, version=recipe.version + anew)
 
     @property
     def work(self) -> Work:

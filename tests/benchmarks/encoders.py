@@ -26,7 +26,7 @@ from transformers import (
     ElectraForPreTraining,
 )
 
-from gptcore.config import EncoderConfig, preset_named
+from gptcore.config import EncoderConfig, PretrainConfig, preset_named
 from gptcore.config.distillation import student_of
 from gptcore.config.operations import MASK_SHARE
 from gptcore.evaluation.own_rows import predict_jsonl
@@ -110,7 +110,7 @@ def our_loss(family: str, config: EncoderConfig) -> tuple[nn.Module, Loss]:
     draws = torch.Generator().manual_seed(0)
     preset = preset_named("demo", {"family": family})
     recipe = FAMILIES[family].part("objective")
-    trained = recipe.network(Encoder(config, draws), draws).train()
+    trained = recipe.network(Encoder(config, draws), preset.pretrain, draws).train()
     objective = recipe.objective(trained, preset.pretrain)
     return trained, lambda batch: objective(batch)[0]
 
@@ -160,7 +160,7 @@ class _Electra(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         recipe = FAMILIES["electra"].part("objective")
-        small_one = recipe.network(Encoder(config), torch.Generator()).generator.config
+        small_one = recipe.network(Encoder(config), PretrainConfig(), torch.Generator()).generator.config
         self.generator = ElectraForMaskedLM(ElectraConfig(**as_transformers(small_one)))
         self.discriminator = ElectraForPreTraining(ElectraConfig(**as_transformers(config)))
         self.discriminator.electra.embeddings = self.generator.electra.embeddings
@@ -203,7 +203,7 @@ def _distillation(family: str, shape: str, rows: int, n_vocab: int, seconds: flo
     assert isinstance(shape_of_student, EncoderConfig)
     own, reading = FAMILIES[family].part("objective"), FAMILIES[family].part("distillation")
     recipe = Distilled(own, reading, Encoder(config, draws).eval(), preset.distil)
-    trained = recipe.network(Encoder(shape_of_student, draws), draws).train()
+    trained = recipe.network(Encoder(shape_of_student, draws), preset.pretrain, draws).train()
     objective = recipe.objective(trained, preset.pretrain)
     teacher, loss = our_loss("bert", config)
     n_tokens = batch["tokens"].numel()

@@ -12,7 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import DistilConfig, EncoderConfig, KnowledgeEncoderConfig, ModelConfig, NetworkConfig, preset_named
+from gptcore.config import (
+    DistilConfig,
+    EncoderConfig,
+    KnowledgeEncoderConfig,
+    ModelConfig,
+    NetworkConfig,
+    PretrainConfig,
+    preset_named,
+)
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.data.feed import MicroBatch
 from gptcore.families import FAMILIES
@@ -80,7 +88,7 @@ def objective_of(
 ) -> tuple[Student, Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]]:
     own = FAMILIES[student.family].part("objective")
     learnt = Distilled(own, reading, teacher.eval(), config)
-    trained = learnt.network(network(student, 1), torch.Generator().manual_seed(2))
+    trained = learnt.network(network(student, 1), PretrainConfig(), torch.Generator().manual_seed(2))
     assert isinstance(trained, Student)
     return trained.train(), learnt.objective(trained, preset_named("demo").pretrain)
 

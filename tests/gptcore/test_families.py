@@ -80,12 +80,6 @@ def test_every_part_that_a_family_names_is_there() -> None:
         FAMILIES["lstm"].part("layout")
 
 
-def test_gpt2_at_its_papers_size() -> None:
-    paper = preset_named("paper", {"family": "gpt2"})
-    assert (paper.model.n_ctx, paper.tokenizer.n_merges, paper.pretrain.batch_size) == (1024, 50_000, 512)
-    assert paper.pretrain.lr == 2.5e-4, "its paper names none: GPT-1's"
-
-
 @pytest.mark.parametrize(
     ("shape", "parameters"), expected(__file__, "test_published_sizes_have_the_released_models_parameters")
 )

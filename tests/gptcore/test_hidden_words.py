@@ -222,8 +222,8 @@ def test_a_control_needs_the_heads_that_it_trains() -> None:
     sizes = {"n_vocab": 20, "n_ctx": 8, "n_layer": 1, "n_head": 2, "n_embd": 8, "n_inner": 16}
     for chosen, words, replaced, refused in table_of(__file__, "test_a_control_needs_the_heads_that_it_trains"):
         heads = {"words": words, "replaced": replaced, "pooler": False, "pair": False}
-        network = REPLACED_TOKENS.network(Encoder(EncoderConfig(**sizes, **heads)), torch.Generator())
         config = PretrainConfig(replaced_objective=chosen)
+        network = REPLACED_TOKENS.network(Encoder(EncoderConfig(**sizes, **heads)), config, torch.Generator())
         if refused:
             with pytest.raises(InputError, match=refused):
                 REPLACED_TOKENS.objective(network, config)

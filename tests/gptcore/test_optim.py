@@ -13,7 +13,7 @@ from torch import nn
 
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
-from gptcore.config import EncoderConfig, FinetuneConfig, LSTMConfig, PretrainConfig, preset_named
+from gptcore.config import FinetuneConfig, LSTMConfig, PretrainConfig
 from gptcore.machine import process
 from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
 from gptcore.models.encoder import Encoder
@@ -24,6 +24,7 @@ from gptcore.training.optim import (
     Rated,
     adam,
     adam_and_muon,
+    finetuning_schedule,
     optimizer_tensors,
     pretraining_schedule,
     rates_by_depth,
@@ -52,12 +53,12 @@ def gradients(model: nn.Module, step: int) -> None:
         parameter.grad = torch.randn(parameter.shape, generator=draws)
 
 
-@pytest.mark.parametrize("original", [False, True])
-def test_adam_follows_its_formulas_and_decays_matrices_only(original: bool) -> None:
-    """The released one puts epsilon on the uncorrected root, and the bias correction on the decay."""
+@pytest.mark.parametrize("released", ["", "original", "uncorrected"])
+def test_adam_follows_its_formulas_and_decays_matrices_only(released: str) -> None:
+    """GPT-1's puts epsilon on the uncorrected root, and the bias correction on the decay; BERT's corrects nothing."""
     model = network()
-    epsilon = 1e-3 if original else 1e-8
-    optimizer = adam(model, dataclasses.replace(SETTINGS, original=original, epsilon=epsilon))
+    epsilon = 1e-3 if released else 1e-8
+    optimizer = adam(model, dataclasses.replace(SETTINGS, epsilon=epsilon, **({released: True} if released else {})))
     weights = [p.detach().double().numpy().copy() for p in model.parameters()]
     first, second = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
     for step in range(1, 6):
@@ -68,7 +69,9 @@ def test_adam_follows_its_formulas_and_decays_matrices_only(original: bool) -> N
             g = parameter.grad.double().numpy()  # type: ignore[union-attr]  # `gradients` has set it
             m[:] = 0.9 * m + 0.1 * g
             v[:] = 0.999 * v + 0.001 * g * g
-            if original:
+            if released == "uncorrected":
+                w -= lr * (m / (np.sqrt(v) + epsilon) + 0.1 * w * (w.ndim > 1))
+            elif released:
                 w -= rate * (m / (np.sqrt(v) + epsilon) + 0.1 * w * (w.ndim > 1))
             else:
                 w -= lr * 0.1 * w * (w.ndim > 1)
@@ -79,9 +82,45 @@ def test_adam_follows_its_formulas_and_decays_matrices_only(original: bool) -> N
         np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-5, atol=1e-6)
 
 
+def test_berts_adam_takes_the_published_steps_of_a_constant_gradient() -> None:
+    """In units of the rate; m / sqrt(v) of gradients that are 1, whose first steps are too long and then too short."""
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = adam(nn.ParameterList([weight]), PretrainConfig(lr=1.0, epsilon=1e-6, uncorrected=True))
+    steps = [0.0]
+    for update in range(230):
+        weight.grad = torch.ones(1)
+        before = weight.item()
+        set_lr(optimizer, 1.0, update)
+        optimizer.step()
+        steps.append(before - weight.item())
+    assert [round(steps[update], 2) for update in (1, 10, 100, 230)] == [3.16, 6.53, 3.24, 2.21]
+
+
 def wide_network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Embedding(5, 16), nn.Linear(16, 24), nn.LayerNorm(24), nn.Linear(24, 2))
+
+
+def test_muon_sees_queries_keys_and_values_as_three_matrices() -> None:
+    """As if the network kept them apart; the state is of the whole, which a resume puts back."""
+    torch.manual_seed(0)
+    whole, apart = nn.ModuleDict({"qkv": nn.Linear(16, 48)}), nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+    weight = whole.get_parameter("qkv.weight")
+    for layer, rows in zip(apart, weight.data.chunk(3), strict=True):
+        layer.weight.data.copy_(rows)
+    ours, theirs = adam_and_muon(whole, SETTINGS), adam_and_muon(apart, SETTINGS)
+    for step in range(4):
+        gradients(whole, step)
+        for layer, rows in zip(apart, weight.grad.chunk(3), strict=True):
+            layer.weight.grad, layer.bias.grad = rows.clone(), torch.zeros(16)
+        if step == 2:
+            kept = {name: value.clone() for name, value in optimizer_tensors(ours, whole).items()}
+            restore_optimizer(ours := adam_and_muon(whole, SETTINGS), whole, kept)
+        for optimizer in (ours, theirs):
+            set_lr(optimizer, 0.01, step)
+            optimizer.step()
+        assert torch.equal(weight, torch.cat([layer.weight for layer in apart])), step
+    assert [name for name in optimizer_tensors(ours, whole) if "weight" in name] == ["qkv.weight/momentum_buffer"]
 
 
 def test_muon_makes_the_momentum_of_inner_matrices_orthogonal_and_leaves_the_rest_to_adam() -> None:
@@ -150,11 +189,22 @@ def test_linear_is_the_product_of_both_ramps() -> None:
     assert warmup_linear(warmup=0.0, total_steps=10)(0) == 1.0
 
 
+def test_fine_tunings_of_bert_and_electra_meet_their_warm_up_each_in_its_way() -> None:
+    """optimization.py of the two repositories, written out."""
+    bert = [step / 10 if step < 10 else 1 - step / 100 for step in range(101)]
+    electra = [(1 - step / 100) * min(1.0, step / 10) for step in range(101)]
+    for decay, released in (("linear", bert), (None, electra)):
+        factor = finetuning_schedule(FinetuneConfig(warmup=0.1, decay=decay), 0, 100)
+        assert [factor(step) for step in range(101)] == pytest.approx(released)
+
+
 def test_berts_line_is_counted_from_the_first_update() -> None:
     factor = warmup_steps_linear(warmup_steps=20, total_steps=100)
     assert [factor(0), factor(19), factor(20), factor(60)] == pytest.approx([0.0, 0.95, 0.8, 0.4])
     assert factor(100) == 0.0
     assert pretraining_schedule("linear", 20, 100)(60) == factor(60)
+    product = pretraining_schedule("linear-product", 20, 100)  # ELECTRA's
+    assert [product(step) for step in (0, 10, 19, 20, 60, 100)] == pytest.approx([0, 0.45, 0.7695, 0.8, 0.4, 0])
     assert pretraining_schedule(None, 20, 100)(60) == pretraining_schedule("cosine", 20, 100)(60) == pytest.approx(0.5)
 
 
@@ -246,15 +296,6 @@ def test_what_is_off_is_not_recorded_and_1_is_off() -> None:
         FinetuneConfig(layer_decay=1.1)
     with pytest.raises(InputError, match=r"layer_decay_original = True without finetune\.layer_decay"):
         FinetuneConfig(layer_decay_original=True)
-
-
-def test_electra_has_the_appendix_decay_and_the_large_model_its_own() -> None:
-    electra = preset_named("paper", {"family": "electra"})
-    assert (electra.finetune.layer_decay, electra.finetune.layer_decay_original) == (0.8, False)
-    large = preset_named("paper", {"family": "electra", "shape": "electra-large"})
-    assert isinstance(large.model, EncoderConfig)
-    assert (large.model.n_layer, large.finetune.layer_decay, large.finetune.lr) == (24, 0.9, 5e-5)
-    assert preset_named("demo", {"family": "bert"}).finetune.layer_decay is None
 
 
 @pytest.mark.parametrize("original", [False, True])

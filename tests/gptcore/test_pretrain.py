@@ -116,6 +116,19 @@ def test_with_muon_too(tmp_path: Path, job_for: JobFor) -> None:
     assert kinds == {"momentum_buffer", "exp_avg", "exp_avg_sq", "step"}
 
 
+def test_a_former_checkpoint_of_muon_is_refused(tmp_path: Path, job_for: JobFor) -> None:
+    """Of a training that saw queries, keys and values as one matrix."""
+    job = job_for(tmp_path, optimizer="muon")
+    with pytest.raises(process.Interrupted):
+        pretrain.run(job, StopAfter(13))
+    found = checkpoint.newest_valid(tmp_path / "checkpoints")
+    former = {**found.state, "identity": {k: v for k, v in found.state["identity"].items() if k != "muon"}}
+    tensors = {group: found.tensors(group) for group in ("model", "optimizer")}
+    checkpoint.save(tmp_path / "checkpoints", found.step, tensors, former, keep=3)
+    with pytest.raises(InputError, match="another run: muon = None there, 'queries, keys and values apart' here"):
+        pretrain.run(job, process.StopRequest())
+
+
 def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
     tmp_path: Path, job_for: JobFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

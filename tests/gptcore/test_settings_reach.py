@@ -53,12 +53,14 @@ ELSEWHERE = {
     # of hidden words: tests/gptcore/test_masked_jobs.py
     *("short_length", "short_share", "pairs", "mask_share", "mask_words", "mask_ngrams", "mask_copies"),
     "replaced_weight",
+    "generator_share",  # tests/gptcore/test_recipes.py
+    "span_pdrop",  # no row is a span: tests/gptcore/test_recipes.py
     "replaced_objective",  # tests/gptcore/test_hidden_words.py
     "hidden_share",  # tests/gptcore/test_both_ways.py
     *("entity_weight", "unlinked"),  # entities beside words: tests/gptcore/test_masked_jobs.py, test_entities.py
     "snapshot",  # chooses the folder of the model to start from
     "from_task",  # as well: tests/gptcore/test_task_distillation.py
-    *("taught", "layer_epochs", "augmentation"),  # need a teacher: tests/gptcore/test_task_distillation.py
+    *("taught", "layer_epochs", "layer_lr", "augmentation"),  # need a teacher: tests/gptcore/test_task_distillation.py
     "layer_decay_original",  # nothing without the decay: tests/gptcore/test_optim.py
 }
 FEW = {"pretrain": {"steps": 8, "warmup_steps": 2, "lr": 1e-3}, "adapt": {"epochs": 1.0}, "finetune": {"epochs": 1}}

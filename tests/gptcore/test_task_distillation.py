@@ -29,7 +29,7 @@ from gptcore.objectives.augmentation import PROPOSALS, WordProposer, augmented
 from gptcore.objectives.losses import soft_class_loss, soft_tag_loss, task_loss
 from gptcore.objectives.task import TaughtClassifier, taught_classifier, taught_objective
 from gptcore.training import finetune
-from gptcore.training.optim import taught_schedule
+from gptcore.training.optim import finetuning_schedule
 from tests.gptcore.jobs import stopped_and_resumed
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_encoder_head import QUICK as ENCODER
@@ -179,10 +179,13 @@ def test_soft_labels_of_one_class_are_hard_ones() -> None:
 
 
 def test_the_rate_is_constant_while_layers_are_learnt() -> None:
-    schedule = taught_schedule(0.1, 100, 200)
+    taught = FinetuneConfig(warmup=0.1, lr=3e-5, taught=True, layer_epochs=1, lm_coef=0.0)
+    schedule = finetuning_schedule(taught, 100, 200)
     assert [schedule(step) for step in (0, 5, 10, 99)] == [0.0, 0.5, 1.0, 1.0]
     assert [schedule(step) for step in (100, 110, 199)] == pytest.approx([0.0, 0.9, 0.01])
-    assert taught_schedule(0.1, 0, 50)(5) == pytest.approx(0.9), "none: fine-tuning's own"
+    assert finetuning_schedule(taught, 0, 50)(5) == pytest.approx(0.9), "none: fine-tuning's own"
+    printed = finetuning_schedule(dataclasses.replace(taught, layer_lr=5e-5), 100, 200)  # section 4.2
+    assert [3e-5 * printed(step) for step in (0, 99, 100, 110)] == pytest.approx([5e-5, 5e-5, 0.0, 2.7e-5])
 
 
 def test_what_does_not_go_together_is_refused(world: dict[str, Path], tmp_path: Path) -> None:

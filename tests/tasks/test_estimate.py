@@ -42,6 +42,11 @@ def pretraining(store: Store, steps: int | None, n_vocab: int = 40_478, **config
     return PretrainRequest(store, shards, preset_named("paper").model, PretrainConfig(steps=steps, **config))
 
 
+def test_pre_trainings_with_muon_alone_are_made_anew(store: Store) -> None:
+    versions = [pretraining(store, 100, optimizer=optimizer).recipe.version for optimizer in (None, "muon")]
+    assert versions == [1, 2], "in which query, key and value are no longer one matrix"
+
+
 def test_a_pre_training_counts_six_for_each_weight_and_token(store: Store) -> None:
     from gptcore.models.network import build_model, shapes_only
 
