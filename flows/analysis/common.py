@@ -15,6 +15,7 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, PretrainConfig
 from gptcore.config.operations import pretraining_flops, share_seen
+from gptcore.config.training import SELECTIONS
 from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published import PublishedModel
 from gptcore.nlu.readers import available
@@ -50,8 +51,10 @@ def synthetic_notes(chain: Chain) -> tuple[str, ...]:
 def about(chain: Chain) -> list[str]:
     """What a reader must know of the model behind the numbers."""
     result = PretrainCounts.of(chain.store, chain.checkpoint)
+    chosen_on = {SELECTIONS[chain.preset.finetune_for(task).select or "dev"] for task in chain.datasets}
     return [
         *synthetic_notes(chain),
+        *(f"ours: epochs of fine-tunes chosen on {words}" for words in sorted(chosen_on)),
         f"preset {chain.preset.name}: {result.tokens_seen:,} tokens seen in pre-training, "
         f"held-out perplexity {result.validation_perplexity:.1f}",
         *start_note(chain.store.manifest(chain.checkpoint)),

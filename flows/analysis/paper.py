@@ -170,8 +170,7 @@ def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
     if all(cell.split == "dev" for cell in cells):
         return row.per_task[task]
     found = [_tuned(chain, task, arm, seed) for seed in range(cells[0].seeds)]
-    scores = [FinetuneCounts.of(chain.store, model).dev_score for model in found]
-    return 100 * statistics.median(scores)
+    return statistics.median(FinetuneCounts.of(chain.store, model).scores["dev/score"] for model in found)
 
 
 def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:

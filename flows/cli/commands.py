@@ -107,7 +107,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     store, task = _store(options), task_name(options.task)
     for split, scores in evaluate(store, task, options.model, options.datasets).items():
-        print(f"{options.task} {split}: {_shown(scores)}")
+        print(f"{options.task} {split}: {_shown(scores, 1)}")
     print(rows_scored(store, options.datasets, task))
 
 
@@ -255,9 +255,10 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
     return store
 
 
-def _shown(scores: Mapping[str, Any]) -> str:
+def _shown(scores: Mapping[str, Any], decimals: int = 4) -> str:
     return "  ".join(
-        f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in scores.items()
+        f"{name} {value:.{decimals}f}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in scores.items()
     )
 
 

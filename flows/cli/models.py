@@ -37,7 +37,7 @@ def evaluate(store: Store, task: str, model: str, datasets: str = "") -> dict[st
 
     :param task: one of the twelve, or the address of the file of a user's own.
     :param model: digest (or its beginning) of a `finetune` artifact, its URL, latest or best (of those for the task).
-    :return: split -> metric -> value (fractions).
+    :return: split -> metric -> value x 100, and what is counted beside them.
     :raises InputError: the model was fine-tuned on another task.
     """
     datasets_url = datasets_folder(store, datasets, [task])
@@ -49,7 +49,11 @@ def evaluate(store: Store, task: str, model: str, datasets: str = "") -> dict[st
 
         dataset = encode_dataset.fn(store, datasets_url, chosen.spec, own_tokenizer(store, artifact))
         splits = [split for split in encoded_splits(store.local(dataset)) if split != "train"]
-        return {split: score_model.fn(store, artifact, dataset, split) for split in splits}
+        found = {split: score_model.fn(store, artifact, dataset, split) for split in splits}
+    return {
+        split: {name: 100 * value if isinstance(value, float) else value for name, value in scores.items()}
+        for split, scores in found.items()
+    }
 
 
 def zero_shot(

@@ -30,7 +30,7 @@ from gptcore.evaluation.bits import bits_per_byte
 from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.own_task import Task
-from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, Trial, fewer_rows, read_plan, shortened, survivors
+from gptcore.sweep.plan import BITS, LOSS, SCORE, SCORES, Plan, Rung, Trial, fewer_rows, read_plan, shortened, survivors
 from gptcore.text.sources import RawCorpus
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.result_page import show_in_name
@@ -141,7 +141,7 @@ def _fine_tuned(
 ) -> dict[int, list[Artifact] | Exception]:
     """Trial -> its fine-tuned models, by task and seed; of one with a failure that."""
     plan, store = inputs.plan, inputs.store
-    if plan.objective != SCORE or not trials:
+    if plan.objective not in SCORES or not trials:
         return {}
     calls: list[tuple[int, FinetuneRequest]] = []
     for task in inputs.tasks:
@@ -183,9 +183,10 @@ def _outcome(
     results = [FinetuneCounts.of(store, artifact) for artifact in tuned]
     if results:
         for task in inputs.tasks:
-            own = [100 * result.figures[SCORE] for result in results if result.task == task]
-            metrics[f"{task}/{SCORE}"] = statistics.fmean(own)
-        metrics[SCORE] = statistics.fmean(metrics[f"{task}/{SCORE}"] for task in inputs.tasks)
+            own = [each for each in results if each.task == task]
+            scores = [each.validation_score if plan.objective == SCORE else each.scores[plan.objective] for each in own]
+            metrics[f"{task}/{plan.objective}"] = statistics.fmean(scores)
+        metrics[plan.objective] = statistics.fmean(metrics[f"{task}/{plan.objective}"] for task in inputs.tasks)
     seconds = sum(result.wall_seconds for result in results)
     updates = sum(result.steps for result in results)
     if not inputs.by_rows:
@@ -208,7 +209,7 @@ def _outcome(
 def sweep(parameters: SweepParameters) -> SweepResult:
     """Draw trials, train them on rung after rung, of which each keeps the best, and show all in one picture.
 
-    Trials are compared on held-out documents or on dev rows, never on test rows.
+    Trials are compared on held-out documents, on held-out training rows or on dev rows, never on test rows.
 
     :raises InputError: bad input, before anything is trained.
     :raises Exception: of a rung on which every trial failed, the first one's.
@@ -274,7 +275,8 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
     identity["data"] = {task.name: dataset_fingerprint(task.spec, datasets_url) for task in tasks}
     encoded = next(iter(texts.values())).datasets.values()
     notes += [note for dataset in encoded for note in synthetic_note(store.manifest(dataset))]
-    seen = f"the dev rows of {', '.join(inputs.tasks)}" if plan.objective == SCORE else "the held-out documents"
+    rows = "rows that chose epochs" if plan.objective == SCORE else "dev rows"
+    seen = f"the {rows} of {', '.join(inputs.tasks)}" if plan.objective in SCORES else "the held-out documents"
     share = f"A rung is a share of {'training rows' if inputs.by_rows else 'pre-training'}, each with its own schedule."
     return inputs, identity, [*dict.fromkeys(notes), f"Selected on {seen}; no test row was read for it. {share}"]
 

@@ -69,8 +69,8 @@ class Grid:
     sources: Mapping[str, Artifact] = field(default_factory=dict)
     """Task -> its encoded rows, of those that others start from (``from_task``) and that have no cells of their own."""
     rates: tuple[float, ...] = ()
-    """The learning rates that were tried, of which each task has the one with the best dev score. By default none was
-    tried, and each task has the rate of its settings."""
+    """The learning rates that were tried, of which each task has the best. By default none was tried, and each task
+    has the rate of its settings."""
     chosen: Mapping[str, float] = field(default_factory=dict)
     """Task -> the rate that was chosen. The rows' runs have it; a teacher without a row keeps its settings' rate."""
     notes: tuple[str, ...] = ()

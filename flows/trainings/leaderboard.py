@@ -67,7 +67,7 @@ def score_tasks(
     :param jobs: fine-tunes side by side; 0: as many as the machine, or the pool, takes.
     :param sections: heading -> Markdown that the result's card shows, too.
     :param left_out: tasks that failed before they came here.
-    :param rates: learning rates to try first: each task has the one with the best dev score of seed 0 in the first arm.
+    :param rates: learning rates to try first: each task has the best one of seed 0 in the first arm.
     :raises InputError: before anything is trained, if a dataset is not what an arm's row is of.
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
@@ -211,14 +211,14 @@ def suite_of(
     """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together.
 
     :param data: task -> fingerprint of its files.
-    :param rates: of which every task's was chosen on dev rows: the row is told apart by them, not by the chosen ones.
+    :param rates: of which every task's was chosen: the row is told apart by them, not by the chosen ones.
     """
     manifest = store.manifest(arm.checkpoint)
     chosen = {name: recorded(arm.settings(settings[name])) for name in data}
     for config in chosen.values():
         del config["seed"], config["pretrained"]  # a row is the median over seeds; the origin says the other
         if rates:
-            config["lr"] = f"best on dev of {', '.join(map(as_typed, rates))}"
+            config["lr"] = f"best on {config.get('select', 'dev')} of {', '.join(map(as_typed, rates))}"
     origin = {"checkpoint": arm.checkpoint.digest} if arm.pretrained else {"model": manifest["config"]["model"]}
     tokenizer = WeightsCounts.parse(manifest["counts"]).tokenizer_digest
     code = {stage: VERSIONS[stage] for stage in ("finetune", "dataset")}

@@ -1,4 +1,7 @@
-"""The learning rate of each task, chosen among several by the dev score of seed 0 (BERT, section 4.1).
+"""The learning rate of each task, chosen among several by the score of seed 0 that chose its epoch.
+
+That is the score on held-out training rows, so dev rows are scored by the chosen rate alone; on dev rows, as in BERT
+(section 4.1), where the settings choose epochs on them.
 
 A trial is a fine-tune as any other, so that the chosen one's is the row's own run of seed 0, and all are skipped the
 next time. Their MLflow runs are among the sweeps': no row of the leaderboard, and not registered.
@@ -16,7 +19,6 @@ from flows.trainings.train import train_all
 from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
-from gptcore.sweep.plan import SCORE
 from tasks.report.card import table
 from tasks.report.score import Score
 from tasks.stages.finetune import FinetuneRequest
@@ -27,7 +29,7 @@ from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import SWEEPS
 
 Tried = Mapping[float, float | Exception]
-"""Rate -> the dev score that it led to, or what ended its trial."""
+"""Rate -> the score x 100 that it led to, or what ended its trial."""
 
 
 def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failures) -> tuple[Grid, str]:
@@ -57,7 +59,7 @@ def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failur
         run.set_tags({"mlflow.note.content": text})
         run.log_results(
             {
-                f"{name}/{as_typed(rate)}": round(100 * score, 1)
+                f"{name}/{as_typed(rate)}": round(score, 1)
                 for name, by_rate in tried.items()
                 for rate, score in by_rate.items()
                 if not isinstance(score, Exception)
@@ -67,7 +69,9 @@ def choose_rates(grid: Grid, rates: Sequence[float], jobs: int, left_out: Failur
         raise_if_all(left_out, list(left_out))
     said = ", ".join(map(as_typed, rates))
     notes = [
-        f"{name}: rate {as_typed(grid.chosen[name])} of {said}, by the dev score of seed 0" for name in grid.datasets
+        f"{name}: rate {as_typed(grid.chosen[name])} of {said}, by the score of seed 0 on "
+        + ("held-out rows" if grid.settings[name].select else "dev rows")
+        for name in grid.datasets
     ]
     return dataclasses.replace(grid, rates=tuple(rates), notes=(*grid.notes, *notes)), text
 
@@ -124,10 +128,10 @@ def _tried(
 
 
 def _score(call: FinetuneRequest, result: object) -> float | Exception:
-    """The dev score of a trial, read off its artifact: no score of a test row is asked for."""
+    """What a trial is judged by, read off its artifact: no score of a test row is asked for."""
     if isinstance(result, Exception):
         return result
-    return FinetuneCounts.of(call.store, call.artifact).figures[SCORE]
+    return FinetuneCounts.of(call.store, call.artifact).validation_score
 
 
 def _best(tried: Tried) -> float | None:
@@ -153,12 +157,10 @@ def _as_table(rates: Sequence[float], tried: Mapping[str, Tried]) -> str:
     body = []
     for name, by_rate in tried.items():
         chosen = _best(by_rate)
-        cells = [
-            first_line(score) if isinstance(score, Exception) else f"{100 * score:.1f}" for score in by_rate.values()
-        ]
+        cells = [first_line(score) if isinstance(score, Exception) else f"{score:.1f}" for score in by_rate.values()]
         marked = (f"**{cell}**" if rate == chosen else cell for rate, cell in zip(by_rate, cells, strict=True))
         body.append((name, *marked, "-" if chosen is None else as_typed(chosen)))
-    return table(("dev score x 100, seed 0", *map(as_typed, rates), "chosen"), body)
+    return table(("score that chose the epoch, seed 0", *map(as_typed, rates), "chosen"), body)
 
 
 def _open(grid: Grid, arm: Arm, rates: Sequence[float]) -> Run:

@@ -36,7 +36,8 @@ def setting(
     :param least: the value is this number or more; ``above``: it is more than this one.
     :param most: the value is this number or less; ``below``: it is less than this one.
     :param among: the value is one of these words.
-    :param off: the value by which a settings file, which has no None, says None.
+    :param off: the value by which a settings file, which has no None, says None; it is what settings mean that were
+        recorded without the field, so None is not recorded, whatever the default is.
     :param metadata: what else is known of the field.
     """
     limits = {"least": least, "above": above, "most": most, "below": below, "among": among, "off": off}
@@ -108,18 +109,26 @@ def _number(value: Any) -> str:
 def recorded(config: Any) -> dict[str, Any]:
     """The settings as JSON values, for digests and checkpoints; what is off, and off by default, is left out.
 
-    So a new optional setting leaves the digest of everything that was made before it as it was. Settings that were
-    recorded otherwise before they had their name say so in a method ``as_recorded``.
+    So a new optional setting leaves the digest of everything that was made before it as it was, and so does one that
+    has a default and can be ``off``, where it is. Settings that were recorded otherwise before they had their name say
+    so in a method ``as_recorded``.
     """
     values = ((f, getattr(config, f.name)) for f in dataclasses.fields(config))
-    kept = {f.name: value for f, value in values if not (optional(f) and value is f.default)}
+    kept = {
+        f.name: value for f, value in values if not (optional(f) and value is (False if f.default is False else None))
+    }
     as_recorded = getattr(config, "as_recorded", None)
     return as_recorded(kept) if as_recorded else kept
 
 
 def optional(setting: dataclasses.Field[Any]) -> bool:
-    """Whether a setting is off unless somebody asks for it."""
-    return setting.default is None or setting.default is False
+    """Whether settings may be recorded without a field: it is off then."""
+    return setting.default is None or setting.default is False or "off" in setting.metadata
+
+
+def off_settings(kind: type[Any]) -> dict[str, None]:
+    """The settings of a kind that are None where they are not recorded, as those who read records begin with."""
+    return {f.name: None for f in dataclasses.fields(kind) if "off" in f.metadata}
 
 
 def replace_settings(config: Settings, values: Any, where: str) -> Settings:

@@ -21,6 +21,12 @@ REPLACED_OBJECTIVES = ("electra", "electra-15", "replace-mlm", "all-tokens-mlm")
 SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room for both and a word to hide
 LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
+SELECTIONS = {
+    "held-out": "held-out training rows",
+    "refit": "held-out training rows, then all training rows learnt from",
+    "dev": "the dev rows themselves, whose best score is shown",
+}
+"""What a fine-tune's epoch is chosen on (``select``), in words."""
 
 _count = partial(setting, least=1)
 _more_than_0 = partial(setting, above=0)
@@ -218,8 +224,13 @@ class FinetuneConfig(TrainingConfig):
     """Dropout before the linear layer, but for spans."""
     span_pdrop: float | None = setting(None, least=0, below=1, off=0)
     """Dropout before the linear layer that tells spans (DistilBERT: 0.1; original code). None or 0: none (BERT's)."""
+    select: str | None = setting("held-out", among=tuple(SELECTIONS), off="dev")
+    """What the epoch that is kept is chosen on. held-out: a tenth of the training rows, which are not trained on
+    (:func:`gptcore.nlu.rows.held_out_rows`); refit: the same rows say how many epochs, for which all training rows are
+    then learnt from anew; the dev rows are scored once, by the chosen epoch. dev, or None: the dev rows themselves, so
+    that their score is the highest of all epochs' (original code), and all training rows are learnt from."""
     max_train_rows: int | None = _count(None)
-    """How many training rows are read, the first after a seeded shuffle. None: all."""
+    """How many training rows are read, held-out ones too, the first after a seeded shuffle. None: all."""
     max_eval_rows: int | None = _count(None)
     """How many rows of each evaluated split are read, the first after a seeded shuffle. None: all."""
     n_transfer: int | None = setting(None, least=-1)
@@ -255,10 +266,15 @@ class FinetuneConfig(TrainingConfig):
     """Whether a network that has entities beside words looks up none in its texts (ERNIE's ablation "w/o entities")."""
     original: bool = False
     """Whether the recipe is the released one (original code): its Adam, its truncation, its choice of the best
-    parameters, a softmax over position rows too, n_ctx shrunk to the longest example."""
+    parameters, on dev rows whatever ``select`` is by default, a softmax over position rows too, n_ctx shrunk to the
+    longest example."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.original and self.select == "refit":
+            raise InputError("finetune.original = True with select = 'refit': expected 'dev', as released")
+        if self.original:
+            object.__setattr__(self, "select", None)
         apart: dict[str, dict[str, object]] = {
             "from_task": {"pretrained": True, "n_transfer": None, "original": False},
             "taught": {"pretrained": True, "original": False, "from_task": None, "lm_coef": 0.0, "layer_decay": None},

@@ -94,9 +94,27 @@ def predict_rows(
     progress: Callable[[int], None] | None = None,
 ) -> RowPredictions:
     """What a model answers all rows with; the parameters are those of :func:`logits_of`."""
+    return answers_of(spec, rows, logits_of(model, rows, device, dtype, progress))
+
+
+def answers_of(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]]) -> RowPredictions:
+    """What rows are answered with by these logits of theirs."""
     made: Callable[[TaskSpec, Rows, Sequence[NDArray[np.float32]]], RowPredictions]
     made = form_of(spec).part("predictions")
-    return made(spec, rows, logits_of(model, rows, device, dtype, progress))
+    return made(spec, rows, logits)
+
+
+def mean_loss(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]], device: torch.device) -> float:
+    """The mean of the task's loss over labelled rows (over windows, where texts are read in these), nats.
+
+    :param logits: what :func:`logits_of` gave on ``device``.
+    """
+    loss_of: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor] = form_of(spec).part("loss")
+    total = 0.0
+    for chosen in by_length(rows.sizes, evaluation_tokens(device)):  # batches as then, so logits are of one width
+        found = torch.from_numpy(np.stack([logits[row] for row in chosen]))
+        total += len(chosen) * float(loss_of(found, rows.batch(chosen).labels))
+    return total / len(rows)
 
 
 def evaluate(

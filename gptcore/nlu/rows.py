@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
-from gptcore.base.seeds import choose_rows
+from gptcore.base.seeds import choose_rows, derive_seed
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.nlu.encoded import MarkedExample, marked_examples, read_encoded, read_marked, recorded_pieces
 from gptcore.nlu.examples import Example
@@ -31,6 +31,7 @@ from gptcore.nlu.inputs import EncodedExample, RowReader, TaskBatch, encode_rows
 from gptcore.nlu.spec import TaskSpec
 from gptcore.text.tokenizer import Tokenizer
 
+_FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 2000
 QUESTION_TOKENS = 64
 """Most pieces of a question that are read (released code)."""
 
@@ -70,29 +71,50 @@ def split_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None
     :param max_rows: at most so many rows, drawn from ``seed``; None: all.
     :raises InputError: if the split is missing or has no rows.
     """
-    made: Callable[[RowReader, Path, str, int | None, int], Rows] = form_of(reader.spec).part("rows")
-    return made(replace(reader, pieces=recorded_pieces(folder)), folder, split, max_rows, seed)
+    return numbered_rows(reader, folder, split, choose_rows(len(read_encoded(folder, split)), max_rows, seed))
 
 
-def encoded_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None, seed: int) -> TaskRows:
-    """See :func:`split_rows`: whole rows, whose ids stay in the memory-mapped file."""
-    encoded = read_encoded(folder, split)
-    return TaskRows(reader, encoded, _chosen(encoded, folder, split, max_rows, seed))
-
-
-def encoded_windows(reader: RowReader, folder: Path, split: str, max_rows: int | None, seed: int) -> WindowRows:
-    """See :func:`split_rows`: windows of texts."""
-    marked = read_marked(folder, split)
-    return WindowRows(reader, [marked[int(row)] for row in _chosen(marked, folder, split, max_rows, seed)])
-
-
-def _chosen(
-    rows: Sequence[EncodedExample], folder: Path, split: str, max_rows: int | None, seed: int
-) -> NDArray[np.int64]:
-    chosen = choose_rows(len(rows), max_rows, seed)
-    if not len(chosen):
+def numbered_rows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> Rows:
+    """The rows of an encoded split that ``numbers`` (N,) names, see :func:`split_rows`."""
+    if not len(numbers):
         raise InputError(f"{folder / split}.arrow: found no rows to use, expected at least one")
-    return chosen
+    made: Callable[[RowReader, Path, str, NDArray[np.int64]], Rows] = form_of(reader.spec).part("rows")
+    return made(replace(reader, pieces=recorded_pieces(folder)), folder, split, numbers)
+
+
+def encoded_rows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> TaskRows:
+    """See :func:`numbered_rows`: whole rows, whose ids stay in the memory-mapped file."""
+    return TaskRows(reader, read_encoded(folder, split), numbers)
+
+
+def encoded_windows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> WindowRows:
+    """See :func:`numbered_rows`: windows of texts."""
+    marked = read_marked(folder, split)
+    return WindowRows(reader, [marked[int(row)] for row in numbers])
+
+
+def held_out_rows(folder: Path, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The training rows (N,) that choose an epoch, ascending, and that are not trained on: the same for every seed.
+
+    A tenth, but 20 at least (of fewer than 40 rows half of them), and 2,000 at most. Texts are held out, not rows: rows
+    with the same longest text, as questions of one passage and hypotheses of one premise are, stand on one side
+    together, for a network that has learnt a text answers about it better than about a new one. The text whose rows
+    would be too many is divided, so that there are as many rows as said.
+
+    :param numbers: (N,) the rows that may be trained on.
+    :raises InputError: there is one row alone.
+    """
+    if len(numbers) < 2:
+        raise InputError(
+            f"{folder / 'train'}.arrow: {len(numbers)} rows to train on, of which none can be held out; expected 2 or "
+            'more, or finetune.select = "dev"'
+        )
+    count = min(max(len(numbers) // 10, min(_FEWEST_HELD_OUT, len(numbers) // 2)), _MOST_HELD_OUT)
+    train = read_encoded(folder, "train")
+    drawn = np.random.Generator(np.random.Philox(derive_seed(0, "held-out"))).permutation(numbers)
+    texts: dict[bytes, int] = {}
+    of_text = [texts.setdefault(max(train[int(row)].fields, key=len).tobytes(), len(texts)) for row in drawn]
+    return np.sort(drawn[np.argsort(of_text, kind="stable")][:count])
 
 
 def asked_rows(reader: RowReader, tokenizer: Tokenizer, examples: Sequence[Example]) -> TaskRows:

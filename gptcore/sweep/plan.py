@@ -1,12 +1,12 @@
 """The file of a sweep, read and checked whole before anything runs.
 
 preset = "small"                        # what every trial differs from
-objective = "validation/bits_per_byte"  # or validation/loss, or dev/score: the mean over `tasks`, x 100
+objective = "validation/bits_per_byte"  # or validation/loss, or validation/score: the mean over `tasks`, x 100
 trials = 12
 rungs = 3                               # 3
 eta = 3                                 # 3: the best third of each rung goes on, to a training three times as long
 seed = 0                                # 0: names the draws
-tasks = ["rte", "sst2"]                 # dev/score: fine-tuned from each trial's model, or all from --checkpoint
+tasks = ["rte", "sst2"]                 # validation/score: fine-tuned from each trial's model, or all from --checkpoint
 seeds = 1                               # 1: fine-tunes of each task; the mean counts
 
 [settings.pretrain]                     # what all trials have in common, as a --config file has it
@@ -52,8 +52,10 @@ from gptcore.sweep.space import (
     together_axes,
 )
 
-LOSS, BITS, SCORE = "validation/loss", "validation/bits_per_byte", "dev/score"
-OBJECTIVES = {LOSS: "nats a token", BITS: "bits a byte", SCORE: "x 100"}
+LOSS, BITS, SCORE, DEV_SCORE = "validation/loss", "validation/bits_per_byte", "validation/score", "dev/score"
+SCORES = (SCORE, DEV_SCORE)
+"""Of fine-tunes: on the rows that chose their epochs, by default held-out training rows; on dev rows, as it was."""
+OBJECTIVES = {LOSS: "nats a token", BITS: "bits a byte", SCORE: "x 100", DEV_SCORE: "x 100"}
 """Name -> unit."""
 _FIELDS: dict[str, type] = {
     "preset": str, "objective": str, "trials": int, "rungs": int, "eta": int, "seed": int, "tasks": list, "seeds": int,
@@ -152,7 +154,7 @@ class Plan:
     @property
     def lower_is_better(self) -> bool:
         """Whether the objective is a loss."""
-        return self.objective != SCORE
+        return self.objective not in SCORES
 
     @property
     def unit(self) -> str:
@@ -227,7 +229,7 @@ def _check_fields(table: Mapping[str, Any], where: str) -> None:
         require(name in table, f"{where}: found no {name}, expected one")
     for name, known in (("preset", PRESETS), ("objective", OBJECTIVES)):
         require(table[name] in known, f"{where}: {name} = {table[name]!r}; expected one of {', '.join(known)}")
-    if table["objective"] != SCORE and "seeds" in table:
+    if table["objective"] not in SCORES and "seeds" in table:
         raise InputError(f"{where}: seeds = {table['seeds']}: fine-tunes of a task; expected the objective {SCORE}")
 
 
@@ -239,7 +241,7 @@ def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
     with named(f"{where}: tasks"):
         names = [_task(name) for name in table.get("tasks", [])]
     require(len(set(names)) == len(names), f"{where}: tasks = {names}; expected each once")
-    scored = table["objective"] == SCORE
+    scored = table["objective"] in SCORES
     wanted = f"those that {SCORE} is the mean of" if scored else f"none with the objective {table['objective']}"
     require(scored == bool(names), f"{where}: tasks = {names}; expected {wanted}")
     return tuple(names)
@@ -272,11 +274,12 @@ def _check_axes(
             tunes = name.startswith(("finetune.", "tasks."))
             source = _DECIDED["finetune.seed"] if tunes and name.endswith(".seed") else _DECIDED.get(name)
             require(not source, f"{where}: {name} follows from {source}")
-            if name.endswith(".max_eval_rows"):
-                raise InputError(f"{where}: {name}: trials compare on the same dev rows; expected it in settings")
+            held_out = (".max_train_rows", ".select") if objective == SCORE else (".select",)
+            if name.endswith((".max_eval_rows", *held_out)):
+                raise InputError(f"{where}: {name}: trials compare on the same rows; expected it in settings")
             if name.startswith("tasks.") and name.split(".")[1] not in tasks:
                 raise InputError(f"{where}: {name}: expected one of the sweep's tasks: {', '.join(tasks) or 'none'}")
-            if tunes and objective != SCORE:
+            if tunes and objective not in SCORES:
                 raise InputError(f"{where}: {name} changes nothing of {objective}; expected the objective {SCORE}")
             if not tunes and from_checkpoint:
                 raise InputError(f"{where}: {name} changes nothing of a given --checkpoint; expected fine-tuning's")
@@ -285,7 +288,7 @@ def _check_axes(
                     f"{where}: {name}: a loss a token does not compare between vocabularies; expected the objective "
                     f"{BITS} or {SCORE}"
                 )
-    if from_checkpoint and objective != SCORE:
+    if from_checkpoint and objective not in SCORES:
         raise InputError(f"{where}: objective = {objective!r} says nothing of a given --checkpoint; expected {SCORE}")
 
 

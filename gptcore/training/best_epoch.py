@@ -1,17 +1,23 @@
-"""Which epoch of a fine-tuning run is kept: the best by dev score (the paper is silent; original code: by accuracy)."""
+"""Which epoch of a fine-tuning run is kept: the best on rows that nothing is learnt from (the paper is silent).
+
+These are held-out training rows or, as in the released code, the dev rows. Of equal scores on held-out rows, and there
+are many where a metric says nothing (of one label, of constant grades) or the rows are few, the lower loss wins, then
+the earlier epoch; on dev rows the earlier epoch, as it always was.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from gptcore.evaluation.predict import predict_rows
-from gptcore.evaluation.predictions import RowPredictions
+from gptcore.evaluation.predict import answers_of, logits_of, mean_loss
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.models.classifier import Classifier
@@ -24,7 +30,7 @@ _RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
 
 @dataclass(kw_only=True)
 class BestEpoch:
-    """Scores the dev rows after every epoch; an epoch better than all before leaves its model and predictions on disk.
+    """Scores rows after every epoch; an epoch better than all before leaves its model and predictions on disk.
 
     Earlier best epochs stay until the job is done: a resume from an older checkpoint finds the one that it remembers.
 
@@ -32,7 +38,9 @@ class BestEpoch:
 
     model: Classifier
     spec: TaskSpec
-    dev: Rows
+    rows: Rows
+    held_out: bool
+    """Whether these are training rows, else dev rows."""
     batches_per_epoch: int
     world: World
     dtype: torch.dtype
@@ -47,7 +55,11 @@ class BestEpoch:
     step: int = field(default=0, init=False)
     """The best one's last update; 0: none yet."""
     scores: dict[str, float] = field(default_factory=dict, init=False)
+    loss: float = field(default=0.0, init=False)
+    """Nats a row; of dev rows 0, where nobody asks for it."""
     collapsed: bool = field(default=False, init=False)
+    settings: dict[str, Any] = field(default_factory=dict, init=False)
+    """``extra``, and what was tuned on the rows."""
 
     @property
     def best(self) -> Path:
@@ -71,32 +83,40 @@ class BestEpoch:
         return within or (step > 0 and step % self.batches_per_epoch == 0)
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
-        """Dev metrics after ``step`` updates; of a model whose logits are no numbers a score that is none either."""
-        found = self.predict(self.model, self.dev, interrupted)
+        """Metrics x 100 after ``step`` updates; of a model whose logits are no numbers a score that is none either."""
+        logits = self.logits(self.model, self.rows, interrupted)
+        found = answers_of(self.spec, self.rows, logits)
         if not found.finite:
-            return {"epoch": self._epochs(step), "dev/score": math.nan}
+            return {"epoch": self._epochs(step), "validation/score": math.nan}
         found = found.tuned()
         scores = found.scores(self.spec)
+        loss = mean_loss(self.spec, self.rows, logits, self.world.device) if self.held_out else 0.0
         chosen_by = "accuracy" if self.original and "accuracy" in self.spec.metrics else "score"
-        if self.step == 0 or scores[chosen_by] > self.scores[chosen_by]:
-            self.step, self.scores, self.collapsed = step, scores, found.collapsed
-            self.model.save(self.best / "model", {**self.extra, **found.settings})
+        if self.step == 0 or (scores[chosen_by], -loss) > (self.scores[chosen_by], -self.loss):
+            self.step, self.scores, self.loss, self.collapsed = step, scores, loss, found.collapsed
+            self.settings = {**self.extra, **found.settings}
+            self.model.save(self.best / "model", self.settings)
             found.write(self.spec, self.best / "predictions.jsonl")
-        return {"epoch": self._epochs(step), **{f"dev/{name}": value for name, value in scores.items()}}
+        shown = {f"validation/{name}": 100 * value for name, value in scores.items()}
+        return {"epoch": self._epochs(step), **shown, **({"validation/loss": loss} if self.held_out else {})}
 
-    def predict(self, model: Classifier, rows: Rows, interrupted: Callable[[], bool]) -> RowPredictions:
-        """:raises Interrupted: between two batches, after SIGTERM."""
+    def logits(self, model: Classifier, rows: Rows, interrupted: Callable[[], bool]) -> Sequence[NDArray[np.float32]]:
+        """What a model gives each row, see :func:`gptcore.evaluation.predict.logits_of`.
+
+        :raises Interrupted: between two batches, after SIGTERM.
+        """
 
         def check(_rows_done: int) -> None:
             if interrupted():
                 raise process.Interrupted("SIGTERM during an evaluation")
 
-        return predict_rows(model, self.spec, rows, self.world.device, self.dtype, check)
+        return logits_of(model, rows, self.world.device, self.dtype, check)
 
     def state(self) -> dict[str, Any]:
         """The best epoch so far, for the checkpoint."""
-        return {"step": self.step, "scores": self.scores, "collapsed": self.collapsed}
+        return {name: getattr(self, name) for name in ("step", "scores", "loss", "collapsed", "settings")}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put back what :meth:`state` gave."""
-        self.step, self.scores, self.collapsed = state["step"], state["scores"], state["collapsed"]
+        for name, value in state.items():  # of older versions fewer, which chose by dev scores alone
+            setattr(self, name, value)

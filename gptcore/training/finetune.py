@@ -13,8 +13,9 @@ dataset, "workspace": folder, "threads": int or null, "start": folder of a model
 DistilConfig, or null, "proposer": folder of the pre-trained teacher, which replaces words, with "pieces", folder with
 its vocabulary's pieces.json, or null}.
 
-The workspace then holds model/ (of the best epoch by dev score), predictions/, metrics.jsonl and result.json; while the
-job runs also checkpoints/ and best/. Exit codes: gptcore.machine.process.
+The workspace then holds model/ (of the chosen epoch: FinetuneConfig.select), predictions/, metrics.jsonl and
+result.json, whose scores are fractions; while the job runs also checkpoints/ and best/. Exit codes:
+gptcore.machine.process.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from gptcore.base.errors import InputError
@@ -36,7 +39,7 @@ from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
 from gptcore.data.feed import Objective
 from gptcore.data.masking import PieceTable
-from gptcore.evaluation.predict import EVAL_ROW_SEED, check_dataset, reader_for
+from gptcore.evaluation.predict import EVAL_ROW_SEED, answers_of, check_dataset, reader_for
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
@@ -45,15 +48,15 @@ from gptcore.models.classifier import ClassificationModel, Classifier, Head
 from gptcore.models.network import Network, build_model, load_model
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.inputs import released_part_tokens
+from gptcore.nlu.inputs import RowReader, released_part_tokens
 from gptcore.nlu.metrics import stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
-from gptcore.nlu.rows import Rows, split_rows
+from gptcore.nlu.rows import Rows, held_out_rows, numbered_rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective, taught_classifier, taught_objective
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Job, costs, runner
-from gptcore.training.loop import Progression, Trainer, Training
+from gptcore.training.loop import Monitor, Progression, Trainer, Training, Unwatched
 from gptcore.training.optim import finetuning_schedule, rates_by_depth
 
 _CHECKPOINT_SECONDS = 60.0
@@ -148,42 +151,59 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     meta = check_dataset(job.dataset, spec, model_digest, model.network.config.n_vocab, str(job.model))
     part_tokens = released_part_tokens(model.network.config.n_ctx) if config.original else None
     reader = reader_for(model, spec, part_tokens)
-    chosen = {"train": (_augmented(job, spec), None if config.augmentation else config.max_train_rows, config.seed)}
-    evaluated = job.dataset, config.max_eval_rows, EVAL_ROW_SEED
-    rows = {}
-    for split in encoded_splits(job.dataset):
-        folder, most, seed = chosen.get(split, evaluated)
-        rows[split] = split_rows(reader, folder, split, most, seed)
+    numbers = choose_rows(len(read_encoded(job.dataset, "train")), config.max_train_rows, config.seed)
+    held_out = held_out_rows(job.dataset, numbers) if config.select else numbers[:0]
+    rows = {"train": _training_rows(job, reader, "augmented", np.setdiff1d(numbers, held_out))}
+    rows |= {"validation": numbered_rows(reader, job.dataset, "train", held_out)} if len(held_out) else {}
+    scored = [split for split in encoded_splits(job.dataset) if split != "train"]
+    rows |= {split: split_rows(reader, job.dataset, split, config.max_eval_rows, EVAL_ROW_SEED) for split in scored}
     if config.original:
         assert isinstance(model, ClassificationModel), "the settings are refused for others"
         # fewer positions, so fewer rows in the language model's softmax
         model.gpt = model.gpt.adapt(reader.n_special, n_ctx=max(found.longest for found in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
-    n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
-    total_steps = data.batches_per_epoch * config.epochs + n_layer_steps
     extra = {**task_settings(spec), "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
     if part_tokens is not None:
         extra["part_tokens"] = part_tokens  # who uses the model must cut as it was trained
     monitor = BestEpoch(
         model=model,
         spec=spec,
-        dev=rows["dev"],
+        rows=rows["validation" if len(held_out) else "dev"],
+        held_out=len(held_out) > 0,
         batches_per_epoch=data.batches_per_epoch,
         world=world,
         dtype=pick_dtype(config.precision, world.device),
         folder=job.workspace / "best",
         extra=extra,
         original=config.original,
-        first=n_layer_steps,
+        first=data.batches_per_epoch * (config.layer_epochs or 0),
     )
-    trained: nn.Module = model
-    if config.taught:
-        trained, objective = _taught(job, model, world)
+    training = _training(job, model, data, monitor, extra, world)
+    if config.select == "refit":
+        rows["train"] = _training_rows(job, reader, "augmented/again", numbers)
+        progress = _refit(job, training, rows["train"], monitor, world, stop)
     else:
-        objective = finetune_objective(model, config.lm_coef)
-    training = Training(
-        model=trained,
-        objective=objective,
+        progress = Trainer(training, job.workspace, world, stop).run()
+        shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
+    _finish(job, spec, rows, monitor, progress, world, stop)
+
+
+def _training(
+    job: FinetuneJob, model: Classifier, data: FinetuneData, monitor: Monitor, extra: Mapping[str, Any], world: World
+) -> Training:
+    """A training of all epochs.
+
+    :raises InputError: a teacher that does not fit.
+    """
+    config = job.finetune
+    n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
+    total_steps = data.batches_per_epoch * config.epochs + n_layer_steps
+    trained: tuple[nn.Module, Objective] = (model, finetune_objective(model, config.lm_coef))
+    if config.taught:
+        trained = _taught(job, model, world)
+    return Training(
+        model=trained[0],
+        objective=trained[1],
         data=TaughtRows(data, n_layer_steps) if config.taught else data,
         monitor=monitor,
         settings=config,
@@ -201,34 +221,66 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         checkpoint_seconds=_CHECKPOINT_SECONDS,
         rates=rates_by_depth(model, config),
     )
-    progress = Trainer(training, job.workspace, world, stop).run()
-    _finish(job, spec, rows, monitor, progress, world, stop)
 
 
-def _augmented(job: FinetuneJob, spec: TaskSpec) -> Path:
-    """Where the training rows are: the dataset's folder, or one of the workspace that has more of them.
+def _refit(
+    job: FinetuneJob, first: Training, rows: Rows, monitor: BestEpoch, world: World, stop: process.StopRequest
+) -> Progression:
+    """Choose an epoch by held-out rows, then train a new network on all rows up to there; its model is in its place.
 
+    The rate is at every epoch what it was in the first training, of which this one is the same with more rows.
+
+    :param first: the training that chooses.
+    :param rows: all that are trained on.
+    :return: what both did.
+    """
+    model, _ = task_model(job, monitor.spec)
+    data = FinetuneData(rows, job.finetune, repeats=model.shares_choices)
+    second = _training(job, model, data, Unwatched(), monitor.extra, world)
+    chosen, log = monitor.folder / "chosen.json", job.workspace / "metrics.jsonl"
+    if not chosen.is_file():
+        progress = Trainer(dataclasses.replace(first, after=second.total_steps), job.workspace, world, stop).run()
+        found = {"progression": dataclasses.asdict(progress), "log_bytes": log.stat().st_size}
+        write_json_atomic(chosen, {"best": monitor.state(), **found})
+    found = read_json(chosen)
+    monitor.restore(found["best"])
+    before, left_out = Progression(**found["progression"]), job.finetune.epochs - int(monitor.epoch)
+    second = dataclasses.replace(
+        second,
+        total_steps=second.total_steps - left_out * data.batches_per_epoch,
+        checkpoints="checkpoints/again",
+        before=before,
+        log_bytes=found["log_bytes"],
+    )
+    progress = Trainer(second, job.workspace, world, stop).run()
+    model.save(job.workspace / "model", monitor.settings)
+    return dataclasses.replace(progress, step=before.step + progress.step)
+
+
+def _training_rows(job: FinetuneJob, reader: RowReader, name: str, numbers: NDArray[np.int64]) -> Rows:
+    """The training rows of these numbers, and others made from them where the settings say so.
+
+    :param name: of the folder in the workspace that these are kept in.
     :raises InputError: a task whose answers are places of the text that would change.
     """
     if job.proposer is None or job.pieces is None:
-        return job.dataset
-    if form_of(spec).places:
+        return numbered_rows(reader, job.dataset, "train", numbers)
+    if form_of(reader.spec).places:
         raise InputError(
-            f"finetune.augmentation: {spec.name} points at places; expected a task with classes or choices"
+            f"finetune.augmentation: {reader.spec.name} points at places; expected a task with classes or choices"
         )
-    out = job.workspace / "augmented"
+    out = job.workspace / name
     if not (out / "meta.json").is_file():  # written last
         out.mkdir(parents=True, exist_ok=True)
         pieces, special = recorded_pieces(job.dataset), PieceTable.read(job.pieces)
         assert pieces is not None, "an encoder's rows"
         proposer = WordProposer.load(job.proposer, pieces, special.tail, special.special)
         train = read_encoded(job.dataset, "train")
-        chosen = choose_rows(len(train), job.finetune.max_train_rows, job.finetune.seed)
-        kept = [train[int(row)] for row in chosen]
+        kept = [train[int(row)] for row in numbers]
         more = augmented(kept, proposer, job.finetune.augmentation or 0, job.finetune.seed)
         write_encoded(out / "train.arrow", more, special.n_vocab)
         write_bytes_atomic(out / "meta.json", (job.dataset / "meta.json").read_bytes())
-    return out
+    return split_rows(reader, out, "train")
 
 
 def _taught(job: FinetuneJob, model: Classifier, world: World) -> tuple[nn.Module, Objective]:
@@ -253,30 +305,36 @@ def _finish(
     world: World,
     stop: process.StopRequest,
 ) -> None:
-    """Put the best epoch in its place, score the test rows with it where they carry labels, and write result.json."""
-    shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
-    (job.workspace / "predictions").mkdir(exist_ok=True)
-    write_bytes_atomic(job.workspace / "predictions/dev.jsonl", (monitor.best / "predictions.jsonl").read_bytes())
-    scores = {f"dev/{name}": value for name, value in monitor.scores.items()}
+    """Score the rows that nothing was chosen on and that carry labels with the model, and write result.json."""
+    folder, held_out = job.workspace / "predictions", monitor.held_out
+    folder.mkdir(exist_ok=True)
+    if not held_out:
+        write_bytes_atomic(folder / "dev.jsonl", (monitor.best / "predictions.jsonl").read_bytes())
+    chosen_on, collapsed = ("validation" if held_out else "dev"), monitor.collapsed
+    scores = {f"{chosen_on}/{name}": value for name, value in monitor.scores.items()}
     started = time.monotonic()
-    if "test" in rows:
-        model, saved = Classifier.load(job.workspace / "model")
-        found = monitor.predict(model.to(world.device), rows["test"], lambda: stop.requested).using(saved)
-        found.write(spec, job.workspace / "predictions/test.jsonl")
-        scores |= {f"test/{name}": value for name, value in found.scores(spec).items()}
-    for predictions in sorted((job.workspace / "predictions").glob("*.jsonl")):
+    model, saved = Classifier.load(job.workspace / "model")
+    model.to(world.device)
+    for split in [split for split in rows if split not in ("train", chosen_on)]:
+        logits = monitor.logits(model, rows[split], lambda: stop.requested)
+        found = answers_of(spec, rows[split], logits).using(saved)
+        found.write(spec, folder / f"{split}.jsonl")
+        scores |= {f"{split}/{name}": value for name, value in found.scores(spec).items()}
+        collapsed = found.collapsed if split == "dev" else collapsed
+    for predictions in sorted(folder.glob("*.jsonl")):
         stderrs = stderrs_of_file(spec, predictions)
         scores |= {f"{predictions.stem}/{name}": value for name, value in stderrs.items()}
     test_seconds = time.monotonic() - started
+    refit = job.finetune.select == "refit"
     result = {
         "task": spec.name,
         "seed": job.finetune.seed,
         **scores,
         "best_epoch": monitor.epoch,
         "best_step": monitor.step,
-        "majority_collapse": monitor.collapsed,
+        "majority_collapse": collapsed,
         "rows": {split: found.n_rows for split, found in rows.items()},
-        "truncated": sum(found.truncated for found in rows.values()),
+        "truncated": sum(found.truncated for split, found in rows.items() if not (refit and split == "validation")),
         **costs(progress, job.finetune.precision, world),
         "wall_seconds": progress.wall_seconds + test_seconds,
         "train/loss": progress.metrics["train/loss"],

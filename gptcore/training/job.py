@@ -19,7 +19,7 @@ import torch
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, write_json_atomic
-from gptcore.base.settings import replace_settings
+from gptcore.base.settings import off_settings, replace_settings
 from gptcore.config import NetworkConfig, network_config
 from gptcore.machine import process
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
@@ -44,7 +44,7 @@ class Job:
     def parse(cls, job: Mapping[str, Any]) -> Self:
         """A job file, checked and converted by the types of the fields.
 
-        Paths are texts in the file; settings are tables of their fields; a network's say their family.
+        Paths are texts in the file; settings are tables as they are recorded; a network's say their family.
 
         :raises InputError: naming the field that is missing, unknown, of another type or of no use.
         """
@@ -74,7 +74,7 @@ def _converted(value: Any, kind: Any, where: str) -> Any:
         return value
     if kind is NetworkConfig:
         return network_config(value, where)
-    return kind(value) if kind is Path else replace_settings(kind(), value, where)
+    return kind(value) if kind is Path else replace_settings(kind(**off_settings(kind)), value, where)
 
 
 def runner(

@@ -48,7 +48,7 @@ class Monitor(Protocol):
         Asked once for every update, before the first. From this and from what the evaluations so far took follows how
         long those to come will take; where all score the same, True and False do.
         """
-        ...
+        return 0.0
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> Mapping[str, float]:
         """Metrics to log, the same on every process. Called on all of them at once.
@@ -56,7 +56,7 @@ class Monitor(Protocol):
         :param interrupted: to be asked now and then, equally often on every process; where it says yes, raise
             :class:`Interrupted`: the loop checkpoints, and the evaluation starts again after the resume.
         """
-        ...
+        return {}
 
     def state(self) -> dict[str, Any]:
         """JSON values for the checkpoint; none unless a monitor keeps some."""
@@ -65,6 +65,10 @@ class Monitor(Protocol):
     def restore(self, state: dict[str, Any]) -> None:
         """Put back what :meth:`state` gave."""
         return
+
+
+class Unwatched(Monitor):
+    """No evaluation at all."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,14 @@ class Training:
     """See :func:`gptcore.training.optim.adam`."""
     muon: bool = False
     """Whether the matrices inside the network are Muon's; then no ``rates``."""
+    checkpoints: str = "checkpoints"
+    """Their folder in the workspace."""
+    before: Progression | None = None
+    """Of another training in the same workspace that came before; log and costs go on from there."""
+    log_bytes: int = 0
+    """How long the log was then."""
+    after: int = 0
+    """How many updates another training will make in the workspace after this one, at most."""
 
     @property
     def log_every(self) -> int:
@@ -140,10 +152,12 @@ class Trainer:
         self.run_objective = summing(training.objective, world)
         self.lr, self.clip_norm = training.settings.lr, training.settings.clip_norm
         self.dtype = pick_dtype(training.settings.precision, world.device)  # of matrix products: bfloat16 by autocast
-        self.checkpoints = workspace / "checkpoints"
+        self.checkpoints = workspace / training.checkpoints
         self.metrics_path = workspace / "metrics.jsonl"
         self.identity = dict(training.identity)
-        self.at = Progression()
+        before = training.before or Progression()
+        self.at = dataclasses.replace(before, step=0, evaluated=0, scored=0.0, score_seconds=0.0)
+        self._made_before = before.step
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._names: list[str] = []  # of the objective's metrics, "loss" first
         self._unread: list[Tensor] = []  # per update since the last reading: [n_metrics + 1], on the device
@@ -249,7 +263,8 @@ class Trainer:
         metrics["tokens_per_second"] = (at.tokens_seen - at.logged_tokens) / max(
             at.train_seconds - at.logged_seconds, 1e-9
         )
-        metrics["progress"] = at.step / self.training.total_steps
+        updates = self._made_before + self.training.total_steps + self.training.after
+        metrics["progress"] = (self._made_before + at.step) / updates
         metrics["eta_seconds"] = self._training_eta() + self._evaluation_eta()
         at.logged_tokens, at.logged_seconds, at.metrics = at.tokens_seen, at.train_seconds, metrics
         self._write(metrics)
@@ -258,7 +273,7 @@ class Trainer:
         """Seconds that the updates to come will take, at this attempt's speed: others may have had faster machines."""
         updates, seconds = self._resumed_at
         pace = (self.at.train_seconds - seconds) / (self.at.step - updates)
-        return pace * (self.training.total_steps - self.at.step)
+        return pace * (self.training.total_steps + self.training.after - self.at.step)
 
     def _evaluation_eta(self) -> float:
         """Seconds that the evaluations to come will take; 0 as long as there has been none to go by."""
@@ -289,7 +304,7 @@ class Trainer:
 
     def _write(self, metrics: Mapping[str, float]) -> None:
         if self.log is not None:
-            self.log.append(self.at.step, metrics)
+            self.log.append(self._made_before + self.at.step, metrics)
         self.progress.report(self.at.step, metrics)
 
     def _save(self) -> None:
@@ -328,7 +343,7 @@ class Trainer:
         found = self.world.broadcast(found)
         if found is None:
             rng.seed_everything(rng.derive_seed(self.training.settings.seed, "training", self.world.rank))
-            return 0
+            return self.training.log_bytes
         state = found.state
         _compare(state["identity"], self.identity, found.folder)
         checkpoint.restore_model(self.model, found.tensors("model"))

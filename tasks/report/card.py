@@ -20,7 +20,7 @@ from gptcore.families import Family, recorded_family
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec, task_spec
 from tasks.store.artifact import Artifact
-from tasks.store.counts import CorpusCounts, DatasetCounts, Generated, PretrainCounts, ShardsCounts
+from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, Generated, PretrainCounts, ShardsCounts
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
@@ -120,6 +120,19 @@ def from_task_note(finetune: Mapping[str, Any]) -> str:
     """
     task = finetune.get("from_task")
     return f"Started from a model fine-tuned on {task_spec(task).folder}." if task else ""
+
+
+def selection_note(finetune: Mapping[str, Any], rows: Mapping[str, int]) -> str:
+    """How the epoch of a fine-tuned model was chosen, and on how many rows.
+
+    :param finetune: the recorded settings of its fine-tuning.
+    :param rows: split -> rows used.
+    """
+    if (select := finetune.get("select")) is None:
+        return f"The epoch was chosen on the {rows['dev']:,} dev rows, whose score is the best of all epochs'."
+    words = f"The epoch was chosen on {rows['validation']:,} held-out training rows, "
+    again = "then all training rows were learnt from up to there" if select == "refit" else "which were not trained on"
+    return f"{words}{again}; dev rows were scored once."
 
 
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
@@ -270,7 +283,7 @@ def write_finetuned_card(
 
     :param dataset: counts of the encoded dataset's manifest.
     """
-    name, limits = spec.name, [*_LIMITS]
+    name, limits, tuning = spec.name, [*_LIMITS], settings["finetune"]
     published = ", ".join(f"{column} {value}" for column, value in spec.paper.items() if value is not None)
     synthetic = dataset.synthetic
     if published:
@@ -293,11 +306,11 @@ def write_finetuned_card(
     _write(
         folder,
         title=f"fine-tuned on {name}",
-        words=" ".join([words, from_task_note(settings["finetune"])]).strip(),
+        words=" ".join(filter(None, [words, from_task_note(tuning), selection_note(tuning, result["rows"])])),
         tags=("gptmill", form_of(spec).pipeline),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
         training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},
-        results={key: value for key, value in result.items() if key.startswith(("dev/", "test/"))},
+        results=FinetuneCounts.parse(result).scores,
         limits=limits,
         use=f"echo '{{...}}' | gptmill predict {name} --model REF",
     )

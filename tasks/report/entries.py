@@ -84,24 +84,25 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     counts, config = FinetuneCounts.parse(manifest["counts"]), manifest["config"]["finetune"]
     data = DatasetCounts.parse(encoded["counts"])
     task, synthetic = manifest["config"]["task"], data.synthetic
-    score, rows = counts.dev_score, counts.rows
+    scores, rows = counts.scores, counts.rows
+    score = scores["dev/score"]
     checkpoint = manifest["inputs"].get("checkpoint", {}).get("digest", "")
     start = f"from the pre-trained {checkpoint[:12]}" if checkpoint else "from random weights"
     before = manifest["inputs"].get("start", {}).get("digest", "")
     if note := from_task_note(config):
         start += f" ({note[0].lower()}{note[1:-1]}, {before[:12]})"
-    tested = "" if counts.test_score is None else f", test score {100 * counts.test_score:.1f}"
+    tested = f", test score {scores['test/score']:.1f}" if "test/score" in scores else ""
     spec, name = recorded_task(manifest["config"]), task_model(task, synthetic)
     return Entry(
         name=name,
         about=_about(f"Models for {task}, fine-tuned by gptmill on {_origin(synthetic)}.", name),
         artifact=artifact,
-        merit=score,
+        merit=counts.figures["dev/score"],
         yardstick=f"{rows['dev']} dev rows of {encoded['inputs']['files']['digest']}",
-        result=f"dev score {100 * score:.1f}",
+        result=f"dev score {score:.1f}",
         leads=True,
         tags={
-            "dev_score": f"{100 * score:.1f}",
+            "dev_score": f"{score:.1f}",
             "task": task,
             "seed": str(config["seed"]),
             "checkpoint_digest": checkpoint,
@@ -111,7 +112,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
             **({"start_digest": before} if before else {}),
         },
         description=(
-            f"Dev score {100 * score:.1f} ({spec.headline} x 100, {rows['dev']:,} rows){tested}: fine-tuned {start} on "
+            f"Dev score {score:.1f} ({spec.headline} x 100, {rows['dev']:,} rows){tested}: fine-tuned {start} on "
             f"{rows['train']:,} rows of {task}, {_origin(synthetic)}, seed {config['seed']}.\n\n"
             + _use(store, artifact, f"gptmill predict {task} --model REF < rows.jsonl", name)
             + f"{_columns(spec)}\n\n{_where(artifact)}"

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal, cast
 
 from gptcore.base.files import sha256_json
+from gptcore.config.training import SELECTIONS
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.forms import form_of
@@ -81,6 +82,8 @@ class Row:
     """What sets a published row's numbers apart from ours."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Task -> fingerprint of the files that its rows were read from; none for published rows."""
+    chosen_on: str = ""
+    """The rows that the fine-tunes' epochs were chosen on (FinetuneConfig.select); empty where none was."""
     floors: Mapping[str, str] = field(default_factory=dict)
     """Of the best of several baselines: leaderboard column -> which it is."""
 
@@ -272,6 +275,9 @@ class Leaderboard:
             yield _glue_note()
         if any(cell.stderr is not None for cell in cells):
             yield "±: bootstrap standard error over the scored rows; another seed is another matter"
+        for chosen_on in sorted({row.chosen_on for row in ours} - {""}):
+            rows = ", ".join(row.name for row in ours if row.chosen_on == chosen_on)
+            yield f"{rows}: epochs chosen on {SELECTIONS.get(chosen_on, chosen_on)}"
         on_dev = any(row.kind == "published" and row.split == "dev" for row in self.rows)
         theirs = "dev where they say so, else test" if on_dev else "test"
         tested = {row.name: _tested(row) for row in ours if row.split.startswith("dev/test")}

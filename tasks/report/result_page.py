@@ -132,6 +132,8 @@ def result_card(
     for name, config in settings.items():
         if note := from_task_note(recorded(config)):
             notes.append(note if len(names) == 1 else f"{name}: {note[0].lower()}{note[1:]}")
+    one = len(names) == 1
+    notes += [score.selected if one else f"{score.task}: {score.selected}" for score in found.scores]
     return ResultCard(
         found.board,
         names,

@@ -39,6 +39,8 @@ class Score:
     """The git commit that made it, `+` behind it where that had local changes."""
     own_metric: str = ""
     """What people are shown of the headline metric of a user's own task; empty for the twelve."""
+    selected: str = ""
+    """How the epoch was chosen, in words; of baselines none was."""
     model: str = ""
     """Address of the fine-tuned model in its store; baselines have none."""
     page: str = ""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_json_atomic
+from gptcore.config import FinetuneConfig
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
@@ -28,7 +29,7 @@ from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_not
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import state_folder
-from tasks.tracking.tracker import Run, Tracker
+from tasks.tracking.tracker import Run, Tracker, flatten
 from tasks.tracking.views import LEADERBOARD, leaderboard_line
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ the commits that made it, and a row of several says so."""
 _VERSION = 1  # of what a suite's digest covers
 _CELL = "cell."  # tags: what stands behind a column's number
 _GLUE = "glue/"  # metrics: a task's part of GLUE's average
-_FILE_VERSION = 3  # of the file that keeps the rows
+_FILE_VERSION = 4  # of the file that keeps the rows
 _SQLITE = "sqlite:///"
 
 
@@ -70,8 +71,20 @@ class Suite:
 
     @property
     def name(self) -> str:
-        """How the row is called: short enough for a table, with the start of the digest to tell two apart."""
-        return f"{self.label} {self.digest[:6]}"
+        """How the row is called: short enough for a table, with the start of the digest to tell two apart; and how
+        epochs were chosen, where that is not the default."""
+        chosen_on = _chosen_on(dict(flatten(self.identity)))
+        protocol = "" if chosen_on in ("", FinetuneConfig.select) else f", select {chosen_on}"
+        return f"{self.label}{protocol} {self.digest[:6]}"
+
+
+def _chosen_on(identity: Mapping[str, Any]) -> str:
+    """What epochs are chosen on in a row: FinetuneConfig.select of its tasks; empty where it has none.
+
+    :param identity: flat, as MLflow keeps it; older versions chose on dev rows, and did not say so.
+    """
+    tasks = {name.split(".")[1] for name in identity if name.startswith("settings.")}
+    return " or ".join(sorted({str(identity.get(f"settings.{task}.select", "dev")) for task in tasks}))
 
 
 def open_suite(tracker: Tracker, suite: Suite) -> Run:
@@ -99,7 +112,9 @@ def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
     cells = {column: _cell(column, runs) for column, runs in by_column.items()}
     parts = {task: statistics.median(values) for task, values in glue.items()}
     data = suite.identity.get("data", {})
-    return Row(suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest, data=data)
+    chosen_on = _chosen_on(dict(flatten(suite.identity)))
+    row = (suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
+    return Row(*row, data=data, chosen_on=chosen_on)
 
 
 def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequence[str] = PARTS) -> None:
@@ -241,7 +256,8 @@ def kept_row(run: MlflowRun, kind: Kind) -> Row:
     tags = run.data.tags
     of = "data."
     data = {name.removeprefix(of): value for name, value in run.data.params.items() if name.startswith(of)}
-    row = Row(run.info.run_name, kind, tags.get("split", "dev"), {}, suite=tags["suite"], data=data)
+    name, chosen_on = run.info.run_name, _chosen_on(run.data.params)
+    row = Row(name, kind, tags.get("split", "dev"), {}, suite=tags["suite"], data=data, chosen_on=chosen_on)
     return _whole(row, run.data.metrics, tags)
 
 

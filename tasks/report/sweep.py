@@ -11,7 +11,7 @@ from typing import Any
 from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
-from gptcore.sweep.plan import SCORE, Plan, Rung, toml
+from gptcore.sweep.plan import DEV_SCORE, SCORE, SCORES, Plan, Rung, toml
 from gptcore.sweep.space import Axis, Range, Value
 from tasks.report.card import embedded, linked, shown, table
 from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates
@@ -71,7 +71,7 @@ class SweepResult:
         plan, best = self.plan, self.winner
         given = "checkpoint" in self.identity
         command = f"finetune-all --checkpoint {best.checkpoint[:12]}" if given else "pipeline"
-        seeds = f" --seeds {plan.seeds}" if plan.objective == SCORE else ""
+        seeds = f" --seeds {plan.seeds}" if plan.objective in SCORES else ""
         head = f"# {self.headline}; checkpoint {best.checkpoint[:12]}\n"
         head += f"# gptmill {command} --preset {plan.preset}{seeds} --config {_SETTINGS}\n\n"
         return head + toml(plan.trials[best.trial - 1].overrides)
@@ -143,7 +143,7 @@ class SweepResult:
         best = self.winner
         names = [f"trial {trial.number}" for trial in plan.trials]
         names[best.trial - 1] += f": {number(best)}"
-        seen = "dev rows" if plan.objective == SCORE else "held-out documents"
+        seen = {SCORE: "rows that chose epochs", DEV_SCORE: "dev rows"}.get(plan.objective, "held-out documents")
         way = "low" if plan.lower_is_better else "high"
         return ParallelCoordinates(
             title=f"{self.title[0].upper()}{self.title[1:]} ({plan.unit}, {way} is good and on top)",

@@ -19,7 +19,7 @@ from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY, TaskSpec, recorded_task, task_settings
 from tasks.jobs.placement import slots, slots_and_threads
-from tasks.report.card import cost, from_task_note, synthetic_note, write_finetuned_card
+from tasks.report.card import cost, from_task_note, selection_note, synthetic_note, write_finetuned_card
 from tasks.report.entries import finetuned_entry, task_data
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
@@ -116,7 +116,7 @@ class FinetuneRequest(Training[Score]):
         told = float(FAMILIES[model.family].auxiliary_loss)  # without it the words' head is left behind
         train = DatasetCounts.of(store, self.dataset).splits["train"]
         rows = min(config.max_train_rows or train.rows, train.rows)
-        epochs = config.epochs + (config.layer_epochs or 0)
+        epochs = (config.epochs + (config.layer_epochs or 0)) * (2 if config.select == "refit" else 1)
         n_tokens = epochs * train.tokens * rows / max(1, train.rows)
         beside = 0.0
         if config.taught and (teacher := teacher_of(store, self.checkpoint)) is not None:
@@ -196,18 +196,20 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
             register(run, finetuned_entry(store, built.artifact, dataset, suite))
     result, encoded = built.counts, store.manifest(dataset)
     rows = DatasetCounts.parse(encoded["counts"])
-    notes = _notes(name, rows, FinetuneCounts.parse(result), arm)
+    found = FinetuneCounts.parse(result)
+    notes = _notes(name, rows, found, arm, config.select == "refit")
     if origin_note := from_task_note(settings["finetune"]):
         notes = (f"{name}: {origin_note[0].lower()}{origin_note[1:-1]}", *notes)
     origin = finetune_origin(built.manifest, encoded)
     if spec.own:
         origin["own settings"] = sha256_json(recorded(dataclasses.replace(config, seed=0)))
     score = score_of(spec, config.seed, result, notes, origin, commit_of(built.manifest), rows.synthetic)
-    return dataclasses.replace(score, model=built.artifact.url, page=run.url)
+    selected = selection_note(settings["finetune"], found.rows)
+    return dataclasses.replace(score, selected=selected, model=built.artifact.url, page=run.url)
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    return f"dev {100 * FinetuneCounts.parse(counts).dev_score:.1f}"
+    return f"dev {FinetuneCounts.parse(counts).scores['dev/score']:.1f}"
 
 
 def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
@@ -217,7 +219,7 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     found = FinetuneCounts.parse(result)
     scores = found.scores
     results = {
-        **{key: f"{100 * value:.1f}" for key, value in scores.items()},
+        **{key: f"{value:.1f}" for key, value in scores.items()},
         **{f"paper, {column} (test)": value for column, value in spec.paper.items() if value is not None},
         "best epoch": found.best_epoch,
         "majority collapse": found.majority_collapse,
@@ -230,14 +232,15 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
     start = from_task_note(config["finetune"])
     findings = DatasetCounts.of(store, dataset).findings if spec.own else ()
-    notes = (*([start] if start else []), *synthetic_note(store.manifest(dataset)), *findings)
-    measured = {**result, **{key: 100 * value for key, value in scores.items()}}
+    selected = selection_note(config["finetune"], found.rows)
+    notes = (*([start] if start else []), selected, *synthetic_note(store.manifest(dataset)), *findings)
+    measured = {key: value for key, value in result.items() if not key.startswith("validation/")} | scores
     title = f"Fine-tuning {spec.name}, seed {found.seed}"
     report(store, built, run, f"finetune-{spec.name}", title, results, measured, notes, unit=unit)
     run.set_tags({"model": built.artifact.url})
 
 
-def _notes(name: str, dataset: DatasetCounts, result: FinetuneCounts, arm: str) -> tuple[str, ...]:
+def _notes(name: str, dataset: DatasetCounts, result: FinetuneCounts, arm: str, refit: bool) -> tuple[str, ...]:
     """What sets a number apart from the published one: missing rows, a collapsed run, the dataset's own note."""
     public = not dataset.synthetic  # generated rows have nothing in common with the published counts
     own = name not in REGISTRY
@@ -248,8 +251,9 @@ def _notes(name: str, dataset: DatasetCounts, result: FinetuneCounts, arm: str) 
         notes.append(
             f"{name}: {share} are cut, as they are longer than the model reads; the longest has {longest:,} tokens"
         )
+    apart = "" if refit else "train"  # whose held-out rows are not counted with the others
     for split, counts in dataset.splits.items():
-        used = result.rows.get(split, counts.rows)
+        used = result.rows.get(split, counts.rows) + (result.rows.get("validation", 0) if split == apart else 0)
         if public and counts.published and used != counts.published:
             notes.append(f"{name}: {split} on {used:,} of {counts.published:,} published rows")
     if result.majority_collapse:

@@ -20,6 +20,7 @@ from prefect import Task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
 from gptcore.abstracts.config import AdaptConfig
+from gptcore.base.settings import off_settings
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig, PretrainConfig, network_config
 from gptcore.families import FAMILIES
 from tasks.jobs.devices import SpeedUnknown, training_speed, visible_gpus
@@ -169,7 +170,8 @@ def _packed(value: Any) -> Any:
 def _unpacked(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return _RECORDS[value["kind"]](**{name: _unpacked(field) for name, field in value["fields"].items()})
+    kind = _RECORDS[value["kind"]]
+    return kind(**{**off_settings(kind), **{name: _unpacked(field) for name, field in value["fields"].items()}})
 
 
 def network_of(store: Store, model: Artifact) -> NetworkConfig:
@@ -231,7 +233,8 @@ def report(
         create_markdown_artifact(markdown=card.markdown(), key=key, description=f"{title}{number}")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
         run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
-        run.log_results(measured)
+        drawn = {name for record in records for name in record["metrics"]}  # whose last value stands already
+        run.log_results({name: value for name, value in measured.items() if name not in drawn})
         for path in (folder / "card.md", figure):
             if path is not None:
                 run.log_artifact(path)

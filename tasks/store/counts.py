@@ -220,18 +220,21 @@ class FinetuneCounts(TrainingCounts):
     task: str
     seed: int
     rows: Mapping[str, int]
-    """Split -> rows used."""
+    """Split -> rows used; "validation": of the training split, those that were held out to choose the epoch."""
     truncated: int
     best_epoch: int
     majority_collapse: bool
     """Whether every dev row got the same answer."""
-    dev_score: float
-    test_score: float | None = None
 
     @property
     def scores(self) -> dict[str, float]:
-        """The scores on dev and test rows by SPLIT/METRIC; fractions."""
-        return {name: value for name, value in self.figures.items() if name.startswith(("dev/", "test/"))}
+        """The scores on dev and test rows by SPLIT/METRIC, x 100; manifests hold fractions."""
+        return {name: 100 * value for name, value in self.figures.items() if name.startswith(("dev/", "test/"))}
+
+    @property
+    def validation_score(self) -> float:
+        """The score x 100 that chose the epoch, and by which trainings are compared before dev rows are looked at."""
+        return 100 * self.figures.get("validation/score", self.figures["dev/score"])
 
 
 class AdaptCounts(TrainingCounts):

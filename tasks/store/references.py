@@ -224,7 +224,8 @@ def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Reco
     """Of a task's models, newest first, the best on the dev rows of the newest complete one."""
     rows = _dev_rows(lineage, newest)
     comparable = [record for record in models if _dev_rows(lineage, record) == rows]
-    comparable.sort(key=lambda record: FinetuneCounts.parse(record.manifest["counts"]).dev_score, reverse=True)
+    scored = {id(each): FinetuneCounts.parse(each.manifest["counts"]).scores["dev/score"] for each in comparable}
+    comparable.sort(key=lambda record: scored[id(record)], reverse=True)
     return next(filter(store.whole, comparable), newest)
 
 

@@ -360,10 +360,17 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a job's metrics.jsonl; none where there is no such file."""
+    """The records of a job's metrics.jsonl; none where there is no such file.
+
+    Older versions' fine-tunes told their dev scores after every epoch, as fractions: what chose the epoch, x 100.
+    """
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for metrics in (record.get("metrics", {}) for record in records):
+        for name in [name for name in metrics if name.startswith("dev/")]:
+            metrics[name.replace("dev/", "validation/")] = 100 * metrics.pop(name)
+    return records
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -17,6 +17,7 @@ import pytest
 from flows.forms.parameters import PipelineParameters
 from flows.pipeline import pipeline
 from gptcore.base.files import read_json
+from tasks.report.suites import read_rows
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.tasks.stores import verify
@@ -46,10 +47,11 @@ def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     os.sched_setaffinity(0, cores)
 
 
-def run_pipeline(folder: Path, family: str) -> None:
-    """As it was run then."""
+def run_pipeline(folder: Path, family: str, select: str = "dev") -> None:
+    """As it was run then, when dev rows chose epochs."""
 
     overrides = tomllib.loads((folder / "settings.toml").read_text())
+    overrides["finetune"] = {**overrides.get("finetune", {}), "select": select}
     form = {"preset": "demo", "family": family, "overrides": overrides, "tasks": ["rte"], "seeds": 1}
     places = {"corpus": "world/books", "datasets": "world/datasets", "store": "store"}
     form |= {name: str(folder / place) for name, place in places.items()}
@@ -79,6 +81,7 @@ def test_nothing_of_a_former_store_is_computed_anew(former: Path) -> None:
     found = client.search_runs(experiments)
     assert {run.info.run_id for run in found if run.data.tags.get("kind") != "baseline"} <= runs
     assert runs <= {run.info.run_id for run in found}
+    assert [row.name.split(",")[0] for row in read_rows(Tracker()) if row.chosen_on == "dev"] != []
     versions = {(found.name, int(found.version)) for found in client.search_model_versions()}
     assert versions == {(name, each) for name in ("gptmill-rte", "gptmill-pretrained-synthetic") for each in (1, 2)}
 

@@ -157,14 +157,14 @@ def test_the_best_dev_score_wins_and_of_equal_ones_the_first() -> None:
 
 def test_the_card_shows_every_rate_its_dev_score_and_the_choice() -> None:
     tried = {
-        "rte": {5e-5: 0.7012, 3e-5: 0.8},
-        "cola": {5e-5: ArithmeticError("loss = nan"), 3e-5: 0.25},
+        "rte": {5e-5: 70.12, 3e-5: 80.0},
+        "cola": {5e-5: ArithmeticError("loss = nan"), 3e-5: 25.0},
         "mrpc": {5e-5: InputError("no row"), 3e-5: InputError("no row")},
     }
     rows = [
         [cell.strip() for cell in line.strip("| ").split("|")] for line in _as_table([5e-5, 3e-5], tried).splitlines()
     ]
-    assert rows[0] == ["dev score x 100, seed 0", "5e-5", "3e-5", "chosen"]
+    assert rows[0] == ["score that chose the epoch, seed 0", "5e-5", "3e-5", "chosen"]
     assert rows[2:] == [
         ["rte", "70.1", "**80.0**", "3e-5"],
         ["cola", "ArithmeticError: loss = nan", "**25.0**", "3e-5"],

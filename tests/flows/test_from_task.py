@@ -82,11 +82,11 @@ def test_each_task_has_the_rate_with_the_best_dev_score_of_seed_0(board: Leaderb
     for task in ("rte", "sst2"):
         first = {m["config"]["finetune"]["lr"]: m for m in tuned(store, task) if m["config"]["finetune"]["seed"] == 0}
         assert sorted(first) == RATES
-        best = max(RATES, key=lambda rate: first[rate]["counts"]["dev/score"])
+        best = max(RATES, key=lambda rate: first[rate]["counts"]["validation/score"])
         (second,) = [m for m in tuned(store, task) if m["config"]["finetune"]["seed"] == 1]
         assert second["config"]["finetune"]["lr"] == best
         said = {1e-3: "0.001", 4e-3: "0.004"}[best]
-        assert f"{task}: rate {said} of 0.001, 0.004, by the dev score of seed 0" in board.notes
+        assert f"{task}: rate {said} of 0.001, 0.004, by the score of seed 0 on held-out rows" in board.notes
 
 
 def test_mlflow_keeps_trials_away_from_the_leaderboard(board: Leaderboard) -> None:
@@ -101,7 +101,7 @@ def test_mlflow_keeps_trials_away_from_the_leaderboard(board: Leaderboard) -> No
     rte = next(each for each in cells if each.info.run_name == "rte seed 0")
     assert rte.data.tags["mlflow.note.content"].startswith("Started from a model fine-tuned on MNLI.")
     assert suite.data.params["settings.rte.from_task"] == "mnli"
-    assert suite.data.params["settings.rte.lr"] == "best on dev of 0.001, 0.004"
+    assert suite.data.params["settings.rte.lr"] == "best on held-out of 0.001, 0.004"
     (trials,) = [
         each for each in tracker.search(SWEEPS, {"kind": "rates"}) if "settings.rte.epochs" in each.data.params
     ]

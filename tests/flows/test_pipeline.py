@@ -234,7 +234,7 @@ def test_the_end_of_one_book_is_held_out_with_a_pinned_tokenizer_too(
     assert (documents["kept"], documents["train"], documents["validation"]) == (1, 1, 1)
 
 
-def test_mlflow_holds_the_same_rows_with_their_fine_tunes_below(board: Leaderboard) -> None:
+def test_mlflow_holds_the_same_rows_with_their_fine_tunes_below(board: Leaderboard, store: str) -> None:
     tracker = Tracker()
     kept = {row.suite: row for row in read_leaderboard(tracker).rows if row.kind != "published"}
     for row in board.rows:
@@ -242,7 +242,8 @@ def test_mlflow_holds_the_same_rows_with_their_fine_tunes_below(board: Leaderboa
             continue
         assert kept[row.suite].percent == pytest.approx(row.percent)
     suites = {run.info.run_id for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
-    children = tracker.search(EXPERIMENT, {"kind": "finetune"})
+    children, there = tracker.search(EXPERIMENT, {"kind": "finetune"}), Store(store)
+    counts = {model.url: there.manifest(model)["counts"] for model in there.list("finetune")}
     assert children
     for child in children:
         assert child.info.status == "FINISHED"
@@ -250,7 +251,12 @@ def test_mlflow_holds_the_same_rows_with_their_fine_tunes_below(board: Leaderboa
         assert {"task", "seed", "data_digest", "tokenizer_digest", "git_commit", "prefect_flow_run_id"} <= set(
             child.data.tags
         )
-        assert "dev/score" in child.data.metrics
+        for name in child.data.metrics:
+            points = tracker.client.get_metric_history(child.info.run_id, name)
+            assert len({point.step for point in points}) == len(points), f"{name}: one value a step"
+            if name.endswith(("/score", "/accuracy", "/score_stderr")):
+                assert all(point.value == 0 or 1 < point.value <= 100 for point in points), name
+        assert child.data.metrics["dev/score"] == pytest.approx(100 * counts[child.data.tags["model"]]["dev/score"])
 
 
 def test_the_pretraining_card_holds_curve_lineage_and_ngrams(board: Leaderboard, tmp_path: Path) -> None:

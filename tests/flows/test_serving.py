@@ -190,7 +190,7 @@ def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tm
     model = shelf.finetune("rte", shelf.checkpoint)
     found = [models.evaluate(shelf.store, "rte", model.short, world[1]) for _ in range(2)]
     assert found[0] == found[1]
-    assert 0 <= found[0]["dev"]["score"] <= 1
+    assert found[0]["dev"]["score"] == 100 * shelf.store.manifest(shelf.store.list("evaluation")[0])["counts"]["score"]
     assert len(shelf.store.list("evaluation")) == 1
     told = [line.split()[0] for line in capsys.readouterr().err.splitlines()]
     assert told == ["log", "datasets", "evaluation"] * 2

@@ -186,7 +186,7 @@ def test_the_page_has_the_table_and_the_picture(swept: SweepResult) -> None:
     assert "data:image/png;base64," in page
 
 
-def test_fine_tuning_is_swept_by_dev_scores(
+def test_fine_tuning_is_swept_by_held_out_scores(
     swept: SweepResult, others: frozenset[str], world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = expected(__file__, "of fine-tuning")  # of a task that has public test rows, too
@@ -200,7 +200,7 @@ def test_fine_tuning_is_swept_by_dev_scores(
     manifests = [Store(store).manifest(artifact) for artifact in trained.values()]
     assert sorted(manifest["config"]["finetune"]["max_train_rows"] for manifest in manifests) == [16, 16, 32]
     (last,) = (m for m in manifests if m["config"]["finetune"]["max_train_rows"] == 32)
-    assert found.winner.objective == pytest.approx(100 * last["counts"]["dev/score"])
+    assert found.winner.objective == pytest.approx(100 * last["counts"]["validation/score"])
     assert last["config"]["finetune"]["lr"] == found.plan.trials[found.winner.trial - 1].drawn["finetune.lr"]
     assert not any(name.startswith("test/") for outcome in found.outcomes for name in outcome.metrics)
     assert len(tracker.search(LEADERBOARD, {})) == rows, "no row of the leaderboard"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections import Counter
 
 import pytest
 
@@ -92,19 +90,6 @@ def test_overlap_knows_no_word() -> None:
     assert overlap(REGISTRY["rte"], rows, rows)["score"] < 0.65
 
 
-def test_what_two_texts_share_in_figures() -> None:
-    weight = {"cat": 2.0, "dog": 1.0, "the": 0.5}.__getitem__
-    one, other = Counter(the=1, cat=2), Counter(cat=1, dog=3)
-    cosine = 4 * 2 / math.sqrt((0.5**2 + 4**2) * (2**2 + 3**2))
-    shared = [cosine, 0.0, 1 / 2, 1 / 2, 2 / 2.5, 2 / 3, math.log(4), math.log(5)]
-    assert module._shared(one, other, weight, False) == pytest.approx(shared)
-    assert module._shared(other, one, weight, True) == pytest.approx([*shared[:4], 2 / 3, 2 / 2.5, *shared[6:]])
-    assert module._shared(one, one, weight, False) == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, *[math.log(4)] * 2])
-    assert module._shared(Counter(), Counter(dog=2), weight, False) == pytest.approx([*[0.0] * 7, math.log(3)])
-    weight = module._word_weights([example(("a b", "a"), 0, ("c",)), example(("A a", "a"), 0)])
-    assert [weight(word) for word in "abz"] == pytest.approx([math.log(5 / 4), math.log(5 / 2), math.log(5)])
-
-
 def test_overlap_of_a_symmetric_pair_has_no_sides() -> None:
     def rows(exchanged: bool) -> list[Example]:
         draw = random.Random(0)
@@ -161,20 +146,10 @@ def test_always_the_same() -> None:
     assert bag_of_words(REGISTRY["sst2"], train, dev, seed=3) == bag_of_words(REGISTRY["sst2"], train, dev, seed=3)
 
 
-@pytest.mark.parametrize(("n", "told"), [(999, 1.0), (1000, 0.0)])
-def test_words_of_a_single_row_are_left_out_of_a_thousand_rows(n: int, told: float) -> None:
-    common = [example(("the same",), row % 2) for row in range(3, n)]
-    train = [*common, example(("rare",), 1), example(("odd",), 0), example(("strange",), 0)]
-    assert bag_of_words(REGISTRY["sst2"], train, [example(("rare",), 1)])["score"] == told
-
-
 def test_large_sets_are_sampled_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module._MAX_ROWS == 100_000
     monkeypatch.setattr(module, "_MAX_ROWS", 40)
     train = sentiment(300, 1)
     assert len(module._sample(train, 0)) == 40
-    assert module._sample(train[:40], 0) == train[:40]
-    assert [row for row in train if row in module._sample(train, 0)] == module._sample(train, 0)
     assert module._sample(train, 0) == module._sample(train, 0) != module._sample(train, 1)
     assert bag_of_words(REGISTRY["sst2"], train, sentiment(50, 2))["score"] == 1.0
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
+from gptcore.base.settings import off_settings, recorded, replace_settings
 from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, PretrainConfig, check_same_shape, paper, preset_named
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
@@ -132,6 +133,17 @@ def test_the_quick_presets_run_one_seed_and_the_papers_as_many_as_each_task_says
     seeds = {"demo": 1, "small": 1, "long": None, "best": None, "paper": None}
     assert {name: preset_named(name).seeds for name in PRESETS} == seeds
     assert (preset_named("small", {"seeds": 3}).seeds, preset_named("small", {"seeds": 0}).seeds) == (3, None)
+
+
+def test_epochs_chosen_on_dev_are_recorded_as_before_the_setting_was_and_read_so() -> None:
+    by_dev = replace_settings(FinetuneConfig(), {"select": "dev"}, "a.toml: finetune")
+    assert (by_dev.select, FinetuneConfig().select, FinetuneConfig(original=True).select) == (None, "held-out", None)
+    assert recorded(FinetuneConfig()) == {**recorded(by_dev), "select": "held-out"}
+    assert FinetuneConfig(**{**off_settings(FinetuneConfig), **recorded(by_dev)}) == by_dev
+    with pytest.raises(InputError, match=r"original = True with select = 'refit': expected 'dev'"):
+        FinetuneConfig(original=True, select="refit")
+    with pytest.raises(InputError, match=r"a\.toml: finetune\.select = 'best': expected one of held-out, refit, dev"):
+        replace_settings(FinetuneConfig(), {"select": "best"}, "a.toml: finetune")
 
 
 def test_limits_hold_under_another_default() -> None:

@@ -18,14 +18,17 @@ from safetensors.torch import load_file
 
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
-from gptcore.evaluation.predict import EVAL_ROW_SEED, evaluate
+from gptcore.evaluation.predict import EVAL_ROW_SEED, evaluate, logits_of, mean_loss
 from gptcore.evaluation.predictions import Predictions
 from gptcore.machine import process
 from gptcore.models.classifier import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu import REGISTRY
-from gptcore.nlu.encoded import read_encoded
+from gptcore.nlu.encoded import read_encoded, write_encoded
+from gptcore.nlu.inputs import EncodedExample
+from gptcore.nlu.rows import held_out_rows
 from gptcore.objectives import task as task_objective
+from gptcore.objectives.task import FinetuneData
 from gptcore.training import best_epoch, finetune
 from tests.expected import expected
 from tests.gptcore.jobs import StopAfter
@@ -250,16 +253,46 @@ def test_the_best_epoch_is_the_one_that_is_kept(world, tmp_path, monkeypatch):
     assert not all(torch.equal(kept[name], weights[3][name]) for name in kept)
 
 
+@pytest.mark.parametrize("select", ["held-out", "refit"])
+def test_the_epoch_is_chosen_on_held_out_rows_of_equal_scores_by_the_loss(world, tmp_path, monkeypatch, select):
+    """Of epochs with 0.9 twice the second has the lower loss; dev rows are scored once, by the chosen one."""
+    scripted, losses, seen, trained = iter([0.4, 0.9, 0.9, 0.5, 0.25]), iter([0.1, 0.3, 0.2, 0.1]), [], []
+    monkeypatch.setattr(
+        Predictions, "scores", lambda self, _: seen.append(self.rows.names) or {"score": next(scripted)}
+    )
+    monkeypatch.setattr(best_epoch, "mean_loss", lambda *_: next(losses))
+    monkeypatch.setattr(
+        finetune, "FinetuneData", lambda rows, *a, **k: trained.append(rows) or FinetuneData(rows, *a, **k)
+    )
+    result = run(job(world, "rte", tmp_path, epochs=4, select=select))
+    assert (result["best_epoch"], result["validation/score"], result["dev/score"]) == (3, 0.9, 0.25)
+    whole, held_out, dev = rows_of(world, "rte").names, seen[0], rows_of(world, "rte", "dev").names
+    assert seen == [held_out] * 4 + [dev]
+    assert (len(held_out), set(held_out) & set(trained[0].names)) == (20, set())
+    assert sorted([*held_out, *trained[0].names]) == sorted(whole)
+    again = {"held-out": 0, "refit": 160 // 16 * 3}[select]
+    assert (result["steps"], result["rows"]["train"]) == (140 // 16 * 4 + again, 160 if again else 140)
+    assert not again or trained[1].names == whole
+    curve = [x["metrics"] for x in map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())]
+    assert [each["validation/score"] for each in curve if "epoch" in each] == [40.0, 90.0, 90.0, 50.0]
+    assert [each["progress"] for each in curve if "progress" in each][-1] == 1.0
+
+
+def test_the_loss_of_held_out_rows_is_the_twins(world, tmp_path):
+    run(job(world, "storycloze", tmp_path, epochs=1))
+    model, _ = ClassificationModel.load(tmp_path / "model")
+    rows, spec = rows_of(world, "storycloze", "dev"), REGISTRY["storycloze"]
+    logits = logits_of(model, rows, torch.device("cpu"))
+    logs = [np.log(np.exp(row.astype(float)) / np.exp(row.astype(float)).sum()) for row in logits]
+    twin = -np.mean([log[int(label)] for log, label in zip(logs, rows.labels, strict=True)])
+    assert mean_loss(spec, rows, logits, torch.device("cpu")) == pytest.approx(twin, rel=1e-5)
+
+
 def test_a_model_that_its_last_update_broke_ends_the_run(world, tmp_path, monkeypatch):
     """The argmax of no numbers is the first class, which is right on half of the rows."""
-    plain = best_epoch.predict_rows
-
-    def broken(*given):
-        found = plain(*given)
-        return dataclasses.replace(found, logits=np.full_like(found.logits, np.nan))
-
-    monkeypatch.setattr(best_epoch, "predict_rows", broken)
-    with pytest.raises(process.NonFiniteLoss, match="dev/score = nan"):
+    plain = best_epoch.logits_of
+    monkeypatch.setattr(best_epoch, "logits_of", lambda *given: [np.full_like(row, np.nan) for row in plain(*given)])
+    with pytest.raises(process.NonFiniteLoss, match="validation/score = nan"):
         run(job(world, "rte", tmp_path, epochs=1))
     assert not (tmp_path / "best").exists()
 
@@ -298,6 +331,20 @@ def test_a_finished_job_is_left_as_it_is(world, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+def test_held_out_rows_are_whole_texts_and_the_same_for_every_seed(tmp_path):
+    """Rows 3n to 3n + 2 share their passage: all of a text but one stand on one side."""
+    rows = [EncodedExample((np.full(9, n // 3), np.full(2, n % 7)), (), 0.0, "", f"train:{n}") for n in range(400)]
+    write_encoded(tmp_path / "train.arrow", rows, 200)
+    for numbers, count in ((np.arange(400), 40), (np.arange(150), 20), (np.arange(7, 37), 15), (np.arange(2), 1)):
+        found = held_out_rows(tmp_path, numbers)
+        assert (len(found), sorted(set(found) & set(numbers))) == (count, found.tolist())
+        sides = [{row // 3 for row in found}, {row // 3 for row in set(numbers) - set(found)}]
+        assert len(sides[0] & sides[1]) <= 1
+        assert found.tolist() == held_out_rows(tmp_path, numbers).tolist()
+    with pytest.raises(InputError, match=r"train.arrow: 1 rows .* expected 2 or more, or finetune.select = .dev."):
+        held_out_rows(tmp_path, np.arange(1))
+
+
 # Interruptions --------------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +370,13 @@ def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(world, tmp_path):
     """At updates, in both dev evaluations and in the test evaluation."""
     settings = {"batch_size": 24, "epochs": 2, "max_eval_rows": 8}
     assert stops_that_change_nothing(lambda name: job(world, "storycloze", tmp_path / name, **settings)) >= 12
+
+
+@pytest.mark.parametrize(("select", "stops"), [("held-out", 9), ("refit", 14)])
+def test_stopped_anywhere_it_chooses_the_same_epoch_and_ends_in_the_same_bits(world, tmp_path, select, stops):
+    """At updates of either training, in evaluations on held-out rows, and in that on dev rows."""
+    settings = {"batch_size": 40, "epochs": 2, "max_eval_rows": 8, "select": select}
+    assert stops_that_change_nothing(lambda name: job(world, "rte", tmp_path / name, **settings)) >= stops
 
 
 def test_checkpoints_by_time_change_nothing(world, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, evaluate
-from gptcore.evaluation.predictions import ANSWER_TOKENS, best_answer
+from gptcore.evaluation.predictions import ANSWER_TOKENS, SpanPredictions, best_answer
 from gptcore.machine import process
 from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
@@ -243,17 +243,21 @@ def job(folder: Path, pieces: WordPieceTokenizer, task: str, **changes: Any) -> 
     }
 
 
-@pytest.mark.parametrize(("task", "at_least"), [("squad", 0.9), ("squad2", 0.85), ("conll2003", 0.95)])
+@pytest.mark.parametrize(
+    ("task", "select", "at_least"), [("squad", "dev", 0.9), ("squad2", "held-out", 0.85), ("conll2003", "refit", 0.95)]
+)
 def test_a_job_learns_and_its_model_answers_own_rows(
-    tmp_path: Path, pieces: WordPieceTokenizer, task: str, at_least: float
+    tmp_path: Path, pieces: WordPieceTokenizer, monkeypatch: pytest.MonkeyPatch, task: str, select: str, at_least: float
 ) -> None:
-    given_job = job(tmp_path, pieces, task)
+    given_job, tuned_on, tuned = job(tmp_path, pieces, task, select=select), set[int](), SpanPredictions.tuned
+    monkeypatch.setattr(SpanPredictions, "tuned", lambda self: tuned_on.add(self.rows.n_rows) or tuned(self))
     finetune.run(given_job, process.StopRequest())
+    assert tuned_on == {"squad": {30}, "squad2": {20}, "conll2003": set()}[task], "the threshold, on rows that choose"
     workspace = Path(given_job["workspace"])
     result = json.loads((workspace / "result.json").read_text())
     assert result["dev/score"] >= at_least, result
     assert result["dev/score_stderr"] >= 0
-    assert result["rows"]["train"] == {"squad": 96, "squad2": 96, "conll2003": 60}[task]
+    assert result["rows"]["train"] == {"squad": 96, "squad2": 76, "conll2003": 60}[task]
     again = evaluate(workspace / "model", Path(given_job["dataset"]), "dev", precision="float32")
     assert again["score"] == pytest.approx(result["dev/score"])
     model = TaskModel(workspace / "model", pieces)

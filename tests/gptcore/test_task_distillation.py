@@ -80,7 +80,7 @@ def test_layers_first_then_predictions(world: dict[str, Path], task: str, tmp_pa
     finetune.run(job(world, task, tmp_path, world[f"{task} teacher"]), process.StopRequest())
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    dev = [record for record in records if "dev/score" in record["metrics"]]
+    dev = [record for record in records if "validation/score" in record["metrics"]]
     assert (len(dev), result["best_epoch"]) == (1, 1), "no dev row is scored before predictions are learnt"
     assert "train/attention_loss" in records[0]["metrics"]
     assert "train/task_loss" in records[-1]["metrics"] or "train/task_loss" in records[-2]["metrics"]

@@ -11,7 +11,7 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.metrics import GLUE
-from tasks.report.leaderboard import Row
+from tasks.report.leaderboard import Row, label_of
 from tasks.report.result_card import contenders
 from tasks.report.score import Score, commit_of, finetune_origin, zero_shot_of
 from tasks.report.suites import (
@@ -60,6 +60,20 @@ def tracker(home: Path) -> Tracker:
 def record(tracker: Tracker, of: Suite, *scores: Score) -> Row:
     with open_suite(tracker, of) as run:
         return record_row(run, row_of(of, scores))
+
+
+@pytest.mark.parametrize(
+    ("select", "name", "chosen_on"),
+    [("held-out", "rows", "held-out"), ("refit", "rows, select refit", "refit"), (None, "rows, select dev", "dev")],
+)
+def test_a_row_says_how_epochs_were_chosen_where_it_is_not_the_default(tracker, select, name, chosen_on):
+    """Without a word on it older versions did: on dev rows."""
+    settings = {"epochs": 3, **({"select": select} if select else {})}
+    row = record(tracker, suite("rows", settings={"rte": settings}), made("rte", 80.0))
+    assert (label_of(row), row.chosen_on) == (name, chosen_on)
+    board = read_leaderboard(tracker)
+    assert [found.chosen_on for found in board.rows if found.suite == row.suite] == [chosen_on]
+    assert any(row.name in note and "epochs chosen on " in note for note in board.explained())
 
 
 def test_a_row_of_generated_data_says_so_here_and_in_mlflow(tracker):

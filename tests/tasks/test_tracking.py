@@ -330,6 +330,8 @@ def test_small_helpers(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "absent") == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
+    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "metrics": {"epoch": 1, "dev/score": 0.25}}\n')  # before 0.3
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 3, "metrics": {"epoch": 1, "validation/score": 25.0}}]
 
 
 def test_an_address_is_said_without_its_password() -> None:
