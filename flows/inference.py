@@ -74,12 +74,16 @@ def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[st
 
     Each answer says "by" which one, on which graph.
 
-    :raises InputError: the store has none, or a broken row.
+    :raises InputError: the store has none of this version, whose networks are others, or a broken row.
     """
-    asked = ((found, store.manifest(ancestor(store, found.artifact, "grounded"))) for found in store.newest("kagnet"))
+    from tasks.stages.stage import VERSIONS  # brings Prefect, which nothing else here needs
+
+    known = [found for found in store.newest("kagnet") if found.manifest["version"] == VERSIONS["kagnet"]]
+    asked = ((found, store.manifest(ancestor(store, found.artifact, "grounded"))) for found in known)
     records = [found for found, grounded in asked if grounded["config"]["task"] == task]
     if not records:
-        raise InputError(f"--explain: found no KagNET for {task} in {store.url}, expected one; gptmill reason makes it")
+        said = f"--explain: found no KagNET for {task} in {store.url} that this version has trained"
+        raise InputError(f"{said}, expected one; gptmill reason makes it")
     scores = [TrainingCounts.parse(found.manifest["counts"]).figures["dev/score"] for found in records]
     best = records[scores.index(max(scores))]  # of equals the newest
     stages = ("grounded", "graph", "vectors", "finetune")

@@ -14,7 +14,7 @@ from gptcore.families import FAMILIES, offered
 PAIRS = ("none", "nsp", "sop")
 """What the second of two segments is: it goes on with the first; with p 1/2 a random one (next-sentence prediction);
 with p 1/2 swapped with the first (sentence-order prediction)."""
-DECAYS = ("cosine", "linear", "linear-product")
+DECAYS = ("cosine", "linear", "linear-product", "constant")
 OPTIMIZERS = ("adam", "muon")
 REPLACED_OBJECTIVES = ("electra", "electra-15", "replace-mlm", "all-tokens-mlm")
 """ELECTRA and the controls that explain what it gains (section 3.4)."""
@@ -116,7 +116,7 @@ class PretrainConfig(SteppedConfig):
     decay: str | None = setting(None, among=DECAYS)
     """How the rate falls to 0 after the warm-up: cosine; linear (BERT, section A.2), a line from the first update on,
     in whose place the warm-up stands while it lasts; linear-product, that line times the warm-up's (ELECTRA, original
-    code). None: cosine."""
+    code); constant, not at all (ERNIE, original code). None: cosine."""
     short_length: int | None = _told(least=SHORTEST, most=LARGEST_SIZE)
     """How many tokens the sequences of the first updates have, in families that are pre-trained on sentences (BERT,
     section A.2: 128). None: n_ctx, as those of all updates."""
@@ -214,10 +214,10 @@ class FinetuneConfig(TrainingConfig):
     epochs: int = _more_than_0(3)
     """How often the training rows are read."""
     warmup: float = share(0.002)
-    """Which share of all updates the rate rises for, linearly from 0; then it falls linearly to 0."""
+    """Which share of all updates the rate rises for, linearly from 0."""
     decay: str | None = setting(None, among=DECAYS[1:], off="linear-product")
-    """How the line to 0 and the warm-up go together, see `pretrain.decay`: linear (BERT), or linear-product (GPT-1 and
-    ELECTRA). None: linear-product."""
+    """How the rate falls to 0, see `pretrain.decay`: linear (BERT), linear-product (GPT-1 and ELECTRA), or constant
+    (ERNIE). None: linear-product."""
     lm_coef: float = _weight(0.5)
     """lambda of equation 5, the weight of the auxiliary objective; 0 switches that off."""
     clf_pdrop: float = share(0.1)

@@ -66,7 +66,8 @@ class TransEConfig(SteppedConfig):
 
 @dataclass(frozen=True)
 class GroundingConfig(Checked):
-    """How questions are laid over a graph (KagNET, sections 3.1 and 3.2)."""
+    """How questions are laid over a graph (KagNET, sections 3.1 to 3.3); lengths, number and threshold of the paths are
+    the released code's, the limits of concepts and neighbours our own."""
 
     section = "grounding"
     max_hops: int = _count(4)
@@ -92,24 +93,20 @@ class KagNETConfig(SteppedConfig):
     """The width of its second layer."""
     n_path: int = size(128)
     """The width of the LSTM over paths."""
-    n_pair: int = size(100)
-    """The width of a pair's vector."""
-    n_score: int = size(64)
-    """The width of the hidden layer of the score."""
+    n_pair: int = size(128)
+    """The width of a pair's vector, and half of that of the layer before it."""
     own_weights: bool = True
-    """Whether an entity's own vector has weights of its own in the convolution (paper, equation 1); the code adds it
-    to its neighbours'."""
+    """Whether an entity's own vector has weights of its own in the convolution (paper, equation 1); the code leaves it
+    out."""
     mean_of_neighbours: bool = True
     """Whether neighbours are averaged (paper); the code adds them up."""
-    most_concepts: int | None = setting(None, least=2)
-    """How many concepts of a path are read; the code reads three. None: all (paper)."""
     loss: str = setting("cross-entropy", among=LOSSES)
-    """What is minimised: cross-entropy over the choices, or margin (the code's: 0.2 between the right score and each
-    other)."""
+    """What is minimised: cross-entropy over the choices, or margin (the code's: 0.2 between the right choice's
+    probability, a sigmoid of its score, and each other's)."""
     margin: float = _more_than_0(0.2)
-    """What lies between the right score and each other, where that is the loss."""
-    pdrop: float = share(0.1)
-    """Dropout."""
+    """What lies between the right probability and each other, where that is the loss."""
+    pdrop: float = share(0.0)
+    """Dropout in the layers of a pair's vector."""
     epochs: float = 15.0
     batch_size: int = 50
     """How many questions an update takes together."""

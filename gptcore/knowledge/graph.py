@@ -29,6 +29,7 @@ from gptcore.base.filesystems import file_system
 from gptcore.nlu.readers.text_files import lines
 
 Triples = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int64]
 COLUMNS = ("head", "relation", "tail")
 SPLITS = ("train", "valid", "test")
 _FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -111,6 +112,19 @@ def path_in_words(entities: Sequence[str], relations: Sequence[str]) -> str:
     """A path as a line of text, from what its entities and relations are called: "cat --chases--> mouse"."""
     steps = zip(relations, entities[1:], strict=True)
     return entities[0] + "".join(f" --{relation}--> {entity}" for relation, entity in steps)
+
+
+def counts(starts: Places, rows: Places) -> Places:
+    """How much lies between each row's start and the next one."""
+    return starts[rows + 1] - starts[rows]
+
+
+def ranges(starts: Places, rows: Places) -> Places:
+    """What lies between each row's start and the next one, row after row."""
+    lengths = counts(starts, rows)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found: Places = np.repeat(starts[rows], lengths) + within
+    return found
 
 
 def read_graph(url: str, columns: Sequence[str] = COLUMNS) -> KnowledgeGraph:

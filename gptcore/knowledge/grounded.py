@@ -8,8 +8,10 @@ whatever the words' endings. Words that mean nothing by themselves are none (spa
 overlap the shortest stays, as in the original code: "play" and "ice" rather than "play on ice". A name that several
 entities have is that of the one that most facts tell of.
 
-A path's edges are walked in both directions; the number of a relation against its direction is that of the relation
-plus how many there are. Between two entities the graph may have several relations, of which the likeliest stands.
+The sub-graph has the edges of the paths, and those between the question's concepts and between the choice's (section
+3.2), in both directions. A path's edges are walked in both directions; the number of a relation against its direction
+is that of the relation plus how many there are. Between two entities the graph may have several relations, of which the
+likeliest stands.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -26,11 +29,10 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from gptcore.knowledge.config import GroundingConfig
-from gptcore.knowledge.graph import KnowledgeGraph
+from gptcore.knowledge.graph import KnowledgeGraph, Places, counts, ranges
 from gptcore.nlu.examples import Example
 
 Vectors = npt.NDArray[np.float32]
-Places = npt.NDArray[np.int64]
 _FAR = 255
 _MANY = 48  # neighbours from which on an array is faster than a loop
 
@@ -93,7 +95,9 @@ class Ways:
         """The paths from one entity to another that come by no entity twice: the shortest first.
 
         :param most: no more than so many: of the longest that have room those whose facts were read first.
-        :param least: none of a lower score, which no further edge would raise again.
+        :param least: none of a lower score, which no further edge would raise again. They take no other one's place
+            among ``most``, so that these are paths of the paper, which prunes all that are short enough (section 3.3);
+            the released code prunes the first hundred.
         """
         if start == goal:
             return []
@@ -152,19 +156,6 @@ class Ways:
         ends = self._ends[self._starts[here] : self._starts[here + 1]]
         nearer: list[int] = ends[left.many[ends] < hops].tolist()
         return nearer
-
-
-def counts(starts: Places, rows: Places) -> Places:
-    """How much lies between each row's start and the next one."""
-    return starts[rows + 1] - starts[rows]
-
-
-def ranges(starts: Places, rows: Places) -> Places:
-    """What lies between each row's start and the next one, row after row."""
-    lengths = counts(starts, rows)
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    found: Places = np.repeat(starts[rows], lengths) + within
-    return found
 
 
 def _likeliness(entities: Vectors, relations: Vectors, facts: Places) -> Vectors:
@@ -298,7 +289,7 @@ class Grounded:
     edge_starts: Places
     """[Q*C + 1]"""
     edges: Numbers
-    """[X, 2] places of two entities among the choice's own, in both directions."""
+    """[X, 2] places of two entities among the choice's own, in both directions, each once."""
 
     def save(self, file: FilePath) -> None:
         """Write all arrays into a local file."""
@@ -361,6 +352,7 @@ def ground(
             answers = concepts.answer(choice)
             mine = [entity for entity in asked if entity not in answers][: config.most_concepts]
             here = dict.fromkeys([*mine, *answers])
+            steps: set[tuple[int, int]] = set()
             before = len(entities)
             for answer in answers:
                 for question in mine:
@@ -371,11 +363,16 @@ def ground(
                     pairs.append(key)
                     for path in known[key]:
                         here |= dict.fromkeys(path.entities)
+                        steps.update(pairwise(path.entities))
                         entities.append([*path.entities, *[NONE] * (width - len(path.entities))])
                         relations.append([*path.relations, *[NONE] * (width - 1 - len(path.relations))])
                     parts["path_starts"].append(len(entities))
             nodes += here
-            edges.append(ways.edges_among(list(here)).astype(np.int32))
+            places = {entity: place for place, entity in enumerate(here)}
+            there = {(places[a], places[b]) for step in steps for a, b in (step, step[::-1])}
+            for some, first in ((mine, 0), (answers, len(mine))):
+                there.update(map(tuple, (ways.edges_among(some) + first).tolist()))
+            edges.append(np.array(sorted(there), np.int32).reshape(-1, 2))
             parts["pair_starts"].append(len(pairs))
             parts["node_starts"].append(len(nodes))
             parts["edge_starts"].append(parts["edge_starts"][-1] + len(edges[-1]))

@@ -4,9 +4,14 @@ For each choice: a graph convolution over its sub-graph, an LSTM over each path 
 one of the choice, attention over the paths of a pair and over the pairs, and a score of all that beside the text's
 vector. Where paper and released code differ, a setting of :class:`KagNETConfig` names it, and the paper is the default.
 
+What no setting names: the vectors stay as TransE has learnt them, where the code trains them on; against its direction
+a relation has the vector of the other sign, TransE's step back, where the code has a copy that is trained apart;
+attention has no bias and the LSTM's step is an edge (paper, sections 4.2 and 4.3; in the code an entity and the
+relation behind it); a score is linear (code; the paper's "MLP" has no size).
+
 Legend of shape comments: Q questions, C choices of each, B choices of a batch, M their entities, X edges, P pairs, N
-paths, L entities of the longest path, S width of the text's vector, D of the graph's vectors, G of the convolution's, H
-of the LSTM's, E entities.
+paths, L entities of the longest path, S width of the text's vector, D of the graph's vectors, G of the convolution's, W
+of both together, H of the LSTM's, E entities.
 """
 
 from __future__ import annotations
@@ -25,7 +30,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from gptcore.data.feed import MicroBatch
 from gptcore.knowledge.config import KagNETConfig
-from gptcore.knowledge.grounded import NONE, Grounded, counts, ranges
+from gptcore.knowledge.graph import counts, ranges
+from gptcore.knowledge.grounded import NONE, Grounded
 from gptcore.nlu.examples import Example
 
 _TOLD = 5  # paths of a choice that are told, the weightiest
@@ -59,16 +65,15 @@ class KagNET(nn.Module):
         self.neighbours = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         own = config.own_weights
         self.own = nn.ModuleList(nn.Linear(*pair, bias=False) for pair in pairwise(widths) if own)
-        self.paths = nn.LSTM(2 * G + D, config.n_path, batch_first=True)
-        self.pair = nn.Sequential(nn.Linear(n_text + 2 * G, config.n_pair), nn.Tanh())
+        W = D + G
+        self.paths = nn.LSTM(2 * W + D, config.n_path, batch_first=True)
+        layers = []
+        for width, following in pairwise((n_text + 2 * W, 2 * config.n_pair, config.n_pair)):
+            layers += [nn.Linear(width, following), nn.Dropout(config.pdrop), nn.LeakyReLU()]
+        self.pair = nn.Sequential(*layers)
         self.path_attention = nn.Linear(config.n_pair, config.n_path, bias=False)
         self.pair_attention = nn.Linear(n_text, config.n_pair, bias=False)
-        self.score = nn.Sequential(
-            nn.Dropout(config.pdrop),
-            nn.Linear(n_text + config.n_path + config.n_pair, config.n_score),
-            nn.Tanh(),
-            nn.Linear(config.n_score, 1),
-        )
+        self.score = nn.Linear(n_text + config.n_path + config.n_pair, 1)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Scores of choices: [B]. See :meth:`attended` for the batch."""
@@ -82,8 +87,9 @@ class KagNET(nn.Module):
             "path_pair" [N].
         """
         texts, n_choices, n_pairs = batch["texts"], len(batch["texts"]), len(batch["pair_choice"])
-        states = self.convolved(batch["nodes"], batch["edges"])  # (M, G)
-        starts, ends = states[batch["pair_nodes"][:, 0]], states[batch["pair_nodes"][:, 1]]  # (P, G) each
+        own = self.get_buffer("entities")[batch["nodes"]]  # (M, D)
+        states = torch.cat([own, self.convolved(own, batch["edges"])], dim=-1)  # (M, W)
+        starts, ends = states[batch["pair_nodes"][:, 0]], states[batch["pair_nodes"][:, 1]]  # (P, W) each
         asked = texts[batch["pair_choice"]]  # (P, S)
         pairs = self.pair(torch.cat([asked, starts, ends], dim=-1))  # (P, n_pair)
         walked = self.walked(states, batch["path_nodes"], batch["path_relations"])  # (N, H)
@@ -95,30 +101,22 @@ class KagNET(nn.Module):
         scores = self.score(torch.cat([texts, graph], dim=-1))[:, 0]
         return scores, Attention(of_paths, of_pairs)
 
-    def convolved(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        """Entities' vectors with their neighbours' (equation 1): [M] and [X, 2] -> [M, G]."""
-        states = self.get_buffer("entities")[nodes]
+    def convolved(self, states: Tensor, edges: Tensor) -> Tensor:
+        """Entities' vectors with their neighbours' (equation 1): [M, D] and [X, 2] -> [M, G]."""
         start, end = edges.unbind(-1)
-        degrees = sums_of_groups(states.new_ones(len(edges), 1), start, len(nodes))
+        degrees = sums_of_groups(states.new_ones(len(edges), 1), start, len(states))
         for number, layer in enumerate(self.neighbours):
-            around = sums_of_groups(states[end], start, len(nodes))
-            if not self.config.own_weights:
-                around = around + states
-            if self.config.mean_of_neighbours:
-                around = around / (degrees.clamp_min(1.0) if self.config.own_weights else degrees + 1)
-            found = layer(around)
+            around = sums_of_groups(states[end], start, len(states))
+            found = layer(around / degrees.clamp_min(1.0) if self.config.mean_of_neighbours else around)
             states = torch.relu(found + self.own[number](states) if self.config.own_weights else found)
         return states
 
     def walked(self, states: Tensor, path_nodes: Tensor, path_relations: Tensor) -> Tensor:
-        """The LSTM's last state of each path, an edge a step (equation 3): [N, L] and [N, L - 1] -> [N, H]."""
+        """The LSTM's last state of each path, an edge a step (section 4.2): [N, L] and [N, L - 1] -> [N, H]."""
         if not len(path_nodes):
             return states.new_zeros(0, self.config.n_path)
-        if self.config.most_concepts is not None:
-            path_nodes = path_nodes[:, : self.config.most_concepts]
-            path_relations = path_relations[:, : self.config.most_concepts - 1]
         hops = (path_nodes >= 0).sum(1) - 1  # (N,)
-        there = states[path_nodes.clamp_min(0)]  # (N, L, G)
+        there = states[path_nodes.clamp_min(0)]  # (N, L, W)
         steps = self.get_buffer("relations")[path_relations.clamp_min(0)]  # (N, L - 1, D)
         edges = torch.cat([there[:, :-1], steps, there[:, 1:]], dim=-1)
         packed = pack_padded_sequence(edges, hops.cpu(), batch_first=True, enforce_sorted=False)
@@ -146,8 +144,8 @@ def choice_loss(scores: Tensor, labels: Tensor, config: KagNETConfig) -> Tensor:
     """What the scores of questions cost: [Q, C] and [Q] -> the mean over questions."""
     if config.loss == "cross-entropy":
         return F.cross_entropy(scores, labels)
-    right = scores.gather(1, labels[:, None])  # (Q, 1)
-    short = (config.margin - right + scores).clamp_min(0.0)
+    likely = torch.sigmoid(scores)  # (Q, C)
+    short = (config.margin - likely.gather(1, labels[:, None]) + likely).clamp_min(0.0)
     others = torch.ones_like(scores).scatter(1, labels[:, None], 0.0)
     return (short * others).sum(1).mean() / (scores.shape[1] - 1)
 

@@ -5,10 +5,13 @@ Also what such vectors say of a graph's entities, whose are alike; and what othe
 Written here, as a library (PyKEEN) would bring thirty others in the place of this file, and a training loop of its own.
 
 Every update takes the same entities as negatives for all of its facts, so that their distances are one matrix product;
-each fact is told from the others by its tail and by its head.
+each fact is told from the others by its tail and by its head. What makes a fact to learn from is no negative, as in
+RotatE's released loader, which draws another in its place. Of the original TransE (Algorithm 1) the distance and the
+first vectors are left: it draws one negative a fact, unfiltered, and has a margin between distances, plain SGD, and
+entities of length 1 before each update.
 
 Legend of shape comments: E entities, R relations, D width of a vector, B facts, K negatives, Q queries,
-N facts.
+N facts, U different questions.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
@@ -30,10 +34,11 @@ from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.tables import read_table
 from gptcore.data.feed import MicroBatch, Objective, Update
 from gptcore.knowledge.config import TransEConfig
-from gptcore.knowledge.graph import KnowledgeGraph, Triples
+from gptcore.knowledge.graph import KnowledgeGraph, Places, Triples, counts, ranges
 from gptcore.machine.distributed import MicroBatches, World
 
 _LEAST = 1e-9  # of a squared distance, whose root has no slope at 0
+_NEVER = -1e9  # the logarithm of a weight that is 0
 
 
 class TransE(nn.Module):
@@ -86,9 +91,10 @@ def transe_objective(model: TransE, config: TransEConfig) -> Objective:
         places = model.tails(heads, relations)  # (B, D)
         near = F.logsigmoid(config.margin - model.lengths(places - model.entities(tails)))  # (B,)
         far = torch.zeros_like(near)
-        for at in (places, model.heads(tails, relations)):
+        for at, true in ((places, batch["true_tails"]), (model.heads(tails, relations), batch["true_heads"])):
             distances = model.distances(at, others)  # (B, K)
-            weights = torch.softmax(-config.temperature * distances.detach(), dim=-1)
+            likely = (-config.temperature * distances.detach()).masked_fill(true, _NEVER)
+            weights = torch.softmax(likely, dim=-1) * ~true  # 0 even where all of them are facts
             far = far + (weights * F.logsigmoid(distances - config.margin)).sum(-1) / 2
         loss = -((near + far) / 2).sum() * batch["weight"]
         return loss, {"loss": loss}
@@ -96,23 +102,55 @@ def transe_objective(model: TransE, config: TransEConfig) -> Objective:
     return objective
 
 
+class _TrueEnds:
+    """Facts to learn from by the entity that stands in a column of theirs, head (0) or tail (2)."""
+
+    def __init__(self, graph: KnowledgeGraph, column: int) -> None:
+        facts = graph.facts["train"]
+        self._given, self._n_relations = 2 - column, len(graph.relations)
+        order = np.argsort(facts[:, column], kind="stable")
+        self._starts = np.searchsorted(facts[order, column], np.arange(len(graph.entities) + 1))
+        self._keys = self._keys_of(facts[order])
+
+    def among(self, facts: Triples, entities: Places) -> npt.NDArray[np.bool_]:
+        """Which of some entities [K] make facts to learn from in that column of some such facts [B, 3]: [B, K]."""
+        asked, rows = np.unique(self._keys_of(facts), return_inverse=True)  # (U,), (B,)
+        keys = self._keys[ranges(self._starts, entities)]  # (N,) of the facts that have one of the entities
+        places = np.minimum(np.searchsorted(asked, keys), len(asked) - 1)
+        same = asked[places] == keys
+        found = np.zeros((len(asked), len(entities)), bool)
+        found[places[same], np.repeat(np.arange(len(entities)), counts(self._starts, entities))[same]] = True
+        return found[rows]
+
+    def _keys_of(self, facts: Triples) -> Places:
+        """What is given of a fact where the column is asked for: its other entity and its relation."""
+        keys: Places = facts[:, self._given] * self._n_relations + facts[:, 1]
+        return keys
+
+
 class Facts:
-    """Updates of facts drawn at random, each a pure function of the seed and its number, with their negatives."""
+    """Updates of facts drawn at random, each a pure function of the seed and its number, with their negatives, and
+    which of these make facts to learn from as a tail or a head of each: "true_tails" and "true_heads" [B, K].
+    """
 
     def __init__(self, graph: KnowledgeGraph, config: TransEConfig, world: World) -> None:
         self._facts, self._n_entities = graph.facts["train"], len(graph.entities)
         self._size, self._negatives = config.batch_size, config.negatives
         self._seeds = [derive_seed(config.seed, name) for name in ("facts", "negatives")]
         self._micro = MicroBatches(config.batch_size, None, world)
+        self._true = {"true_tails": _TrueEnds(graph, 2), "true_heads": _TrueEnds(graph, 0)}
 
     def update(self, step: int) -> Update:
         """Facts step * batch_size .. (step + 1) * batch_size."""
         numbers = np.arange(step * self._size, (step + 1) * self._size)
         chosen = below(sample_bits(self._seeds[0], numbers, 1)[:, 0], len(self._facts))
         drawn = below(sample_bits(self._seeds[1], np.array([step]), self._negatives)[0], self._n_entities)
-        facts, others = torch.from_numpy(self._facts[chosen]), torch.from_numpy(drawn)
-        weight = torch.tensor(1.0 / self._size)
-        batches = [{"facts": facts[its], "negatives": others, "weight": weight} for its in self._micro.parts]
+        facts, others = self._facts[chosen], torch.from_numpy(drawn)
+        shared = {"negatives": others, "weight": torch.tensor(1.0 / self._size)}
+        batches = []
+        for its in self._micro.parts:
+            true = {name: torch.from_numpy(ends.among(facts[its], drawn)) for name, ends in self._true.items()}
+            batches.append({"facts": torch.from_numpy(facts[its]), **shared, **true})
         return Update(batches, self._size)
 
     def documents(self, step: int) -> list[str]:

@@ -241,7 +241,14 @@ def pretraining_schedule(decay: str | None, warmup_steps: int, total_steps: int)
     """The schedule that the setting `pretrain.decay` names; None: the cosine."""
     if decay == "linear-product":
         return warmup_linear(warmup_steps / total_steps, total_steps)
+    if decay == "constant":
+        return warmup_constant(warmup_steps)
     return (warmup_steps_linear if decay == "linear" else warmup_cosine)(warmup_steps, total_steps)
+
+
+def warmup_constant(warmup_steps: float) -> Schedule:
+    """All trainings of ERNIE (original code): linear from zero over ``warmup_steps`` updates, then all of the rate."""
+    return lambda step: min(1.0, step / warmup_steps) if warmup_steps else 1.0
 
 
 def warmup_linear(warmup: float, total_steps: int) -> Schedule:
@@ -262,12 +269,13 @@ def finetuning_schedule(config: FinetuneConfig, n_layer_steps: int, total_steps:
     """Fine-tuning as its settings say, behind as many updates at a rate of their own in which layers are learnt."""
     warmup, rest = config.warmup, max(1, total_steps - n_layer_steps)
     after = warmup_steps_linear(int(warmup * rest), rest) if config.decay == "linear" else warmup_linear(warmup, rest)
+    if config.decay == "constant":
+        after = warmup_constant(warmup * rest)
+    layers = warmup_constant(warmup * n_layer_steps)
 
     def factor(step: int) -> float:
         if step >= n_layer_steps:
             return after(step - n_layer_steps)
-        if config.layer_lr is not None:
-            return config.layer_lr / config.lr
-        return min(1.0, step / (warmup * n_layer_steps)) if warmup else 1.0
+        return layers(step) if config.layer_lr is None else config.layer_lr / config.lr
 
     return factor

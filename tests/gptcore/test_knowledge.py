@@ -226,10 +226,13 @@ def model_of(graph: KnowledgeGraph, norm: int = 2) -> TransE:
     return TransE(len(graph.entities), len(graph.relations), 8, norm, torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-def test_the_loss_and_its_gradients_are_those_spelled_out(tmp_path: Path, norm: int) -> None:
-    graph = read_graph(write(tmp_path, **grid()))
-    config = dataclasses.replace(CONFIG, norm=norm)
+@pytest.mark.parametrize(("norm", "temperature"), [(1, 1.0), (2, 1.0), (2, 0.0), (2, 2.5)])
+def test_the_loss_and_its_gradients_are_those_spelled_out(tmp_path: Path, norm: int, temperature: float) -> None:
+    """No negative is a fact to learn from (RotatE's loader): some have several tails, "hub" has everything for one."""
+    hub = "".join(f"hub\tall\tp{x}{y}\n" for x in range(4) for y in range(4)) + "hub\tall\thub\n"
+    files = grid(4)
+    graph = read_graph(write(tmp_path, **{**files, "train": f"{files['train']}\np00\teast_of\tp22\n{hub}"}))
+    config = dataclasses.replace(CONFIG, norm=norm, temperature=temperature)
     model = model_of(graph, norm)
     (batch,) = Facts(graph, config, ALONE).update(5).micro_batches
     loss, _ = transe_objective(model, config)(batch)
@@ -237,19 +240,24 @@ def test_the_loss_and_its_gradients_are_those_spelled_out(tmp_path: Path, norm: 
     ours = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
     e, r = model.entities.weight, model.relations.weight
-    total = torch.zeros(())
+    known = set(map(tuple, graph.facts["train"].tolist()))
+    total, n_left = torch.zeros(()), []
     for head, relation, tail in batch["facts"].tolist():
         near = F.logsigmoid(config.margin - torch.linalg.vector_norm(e[head] + r[relation] - e[tail], norm))
         far = []
         for side in range(2):
-            places = [
-                e[head] + r[relation] - e[other] if side == 0 else e[other] + r[relation] - e[tail]
+            facts = [
+                (head, relation, other) if side == 0 else (other, relation, tail)
                 for other in batch["negatives"].tolist()
             ]
-            distances = torch.stack([torch.linalg.vector_norm(place, norm) for place in places])
-            weights = torch.softmax(-distances.detach(), 0)
-            far.append((weights * F.logsigmoid(distances - config.margin)).sum())
+            places = [e[a] + r[kind] - e[b] for a, kind, b in facts if (a, kind, b) not in known]
+            n_left.append(len(places))
+            if places:
+                distances = torch.stack([torch.linalg.vector_norm(place, norm) for place in places])
+                weights = torch.softmax(-temperature * distances.detach(), 0)
+                far.append((weights * F.logsigmoid(distances - config.margin)).sum())
         total = total - (near + sum(far) / 2) / 2
+    assert {0, config.negatives} < set(n_left), "of some facts none is left, of others all"
     expected = total / config.batch_size
     expected.backward()
     assert float(loss) == pytest.approx(float(expected), rel=1e-4)

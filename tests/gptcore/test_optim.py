@@ -205,6 +205,7 @@ def test_berts_line_is_counted_from_the_first_update() -> None:
     assert pretraining_schedule("linear", 20, 100)(60) == factor(60)
     product = pretraining_schedule("linear-product", 20, 100)  # ELECTRA's
     assert [product(step) for step in (0, 10, 19, 20, 60, 100)] == pytest.approx([0, 0.45, 0.7695, 0.8, 0.4, 0])
+    assert [pretraining_schedule("constant", 20, 100)(step) for step in (0, 5, 20, 60, 99)] == [0.0, 0.25, 1, 1, 1]
     assert pretraining_schedule(None, 20, 100)(60) == pretraining_schedule("cosine", 20, 100)(60) == pytest.approx(0.5)
 
 

@@ -13,6 +13,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import EncoderConfig, preset_named
 from gptcore.config.operations import operations_of_update
+from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.models.encoder import Encoder
 from gptcore.nlu.registry import task_spec
 from gptcore.objectives.replaced import REPLACED_TOKENS, Detection
@@ -34,6 +35,13 @@ def test_the_preset_paper_is_what_the_papers_print(
     finetune = preset.finetune_for(task) if task else preset.finetune
     found = {cell: finetune if cell.startswith("finetune") else getattr(preset, cell.split(".")[0]) for cell in printed}
     assert {cell: getattr(its, cell.split(".")[1]) for cell, its in found.items()} == printed, source
+
+
+@table_of("test_recipes_of_graphs_are_as_written", "section values")
+def test_recipes_of_graphs_are_as_written(section: str, values: dict[str, Any]) -> None:
+    """KagNET's released models/main.py and pathfinder/; RotatE's section 3.2 and best_config.sh, and its own sizes."""
+    (config,) = (each for each in (TransEConfig(), GroundingConfig(), KagNETConfig()) if each.section == section)
+    assert {name: getattr(config, name) for name in values} == values
 
 
 @table_of("test_electras_generators_have_the_widths_of_table_6", "size heads width inner")

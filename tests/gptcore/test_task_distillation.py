@@ -186,6 +186,10 @@ def test_the_rate_is_constant_while_layers_are_learnt() -> None:
     assert finetuning_schedule(taught, 0, 50)(5) == pytest.approx(0.9), "none: fine-tuning's own"
     printed = finetuning_schedule(dataclasses.replace(taught, layer_lr=5e-5), 100, 200)  # section 4.2
     assert [3e-5 * printed(step) for step in (0, 99, 100, 110)] == pytest.approx([5e-5, 5e-5, 0.0, 2.7e-5])
+    ernie = [step / 50 / 0.1 if step / 50 < 0.1 else 1.0 for step in range(50)]  # warmup_linear of its run_fewrel.py
+    for warmup, wanted in ((0.1, ernie), (0.0, [1.0] * 50)):
+        constant = finetuning_schedule(FinetuneConfig(warmup=warmup, decay="constant"), 0, 50)
+        assert [constant(step) for step in range(50)] == pytest.approx(wanted)
 
 
 def test_what_does_not_go_together_is_refused(world: dict[str, Path], tmp_path: Path) -> None:
