@@ -90,8 +90,8 @@ class PretrainConfig(SteppedConfig):
     batch_size: int = 64
     """How many sequences of n_ctx tokens an update takes, over all processes and accumulation steps."""
     micro_batch_size: int | None = _count(None)
-    """How many sequences one process holds at once: with fewer than its share, gradients accumulate. None: the whole of
-    its share on a GPU, 4096 tokens on a CPU."""
+    """How many sequences one process holds at once: with fewer than its share, gradients accumulate. None: 65,536
+    tokens on a GPU, fewer of a network larger than the paper's, 4096 on a CPU."""
     epochs: float = 100.0
     """How often the text is read: one epoch samples as many tokens as the training corpus has."""
     steps: int | None = _count(None)

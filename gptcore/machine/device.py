@@ -14,6 +14,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 
 import torch
 import torch.utils.deterministic
@@ -37,19 +38,36 @@ _VECTOR_FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "erf", "sin
 def pick_device(local_rank: int) -> torch.device:
     """This process's GPU where there is one, else the CPU.
 
-    A GPU is told to add in one order only (flash attention's backward pass and cuBLAS otherwise do not), since a
-    resumed run promises the bits of one that never stopped.
+    A GPU is told to add in one order only (the backward passes of attention and cuBLAS otherwise do not), since a
+    resumed run promises the bits of one that never stopped. What torch cannot do so raises RuntimeError there: were it
+    to warn alone, attention would stay as it is; see :func:`order_unchecked`.
     """
     settle_vector_functions()
     if not torch.cuda.is_available():
         return torch.device("cpu")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for to be deterministic
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     # on by default with the line above; it fills every new tensor with NaN, which nothing here reads
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # not in stubs
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
+
+
+@contextlib.contextmanager
+def order_unchecked() -> Iterator[None]:
+    """Let pass, inside the ``with`` block, what may add in any order on a GPU.
+
+    For what torch refuses as a whole though the case at hand has one order: running sums along the rows of a matrix.
+    """
+    refused = torch.are_deterministic_algorithms_enabled()
+    if refused:
+        torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        if refused:
+            torch.use_deterministic_algorithms(True)
 
 
 def settle_vector_functions() -> None:

@@ -22,6 +22,7 @@ from gptcore.config import PretrainConfig
 from gptcore.config.network import GENERATOR_SHARE, generator_config
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
+from gptcore.machine.device import order_unchecked
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network
 from gptcore.objectives.masked import Counted, told
@@ -253,7 +254,8 @@ def drawn_words(scores: Tensor, draws: Tensor) -> Tensor:
     It is the one in whose part of the summed probabilities the number falls. The release adds Gumbel noise to V scores
     and takes the largest, which draws from the same distribution.
     """
-    sums = scores.float().softmax(-1).cumsum(-1)  # (N, V)
+    with order_unchecked():  # a row is added up from left to right
+        sums = scores.float().softmax(-1).cumsum(-1)  # (N, V)
     last = sums[:, -1:]  # one, but for rounding
     found = torch.searchsorted(sums, draws[:, None] * last, right=True)
     return found.squeeze(-1).clamp_(max=scores.shape[-1] - 1)

@@ -83,7 +83,7 @@ def updating(
     parameters = list(model.parameters())
 
     def update() -> float:
-        with autocast(torch.device("cpu"), dtype):
+        with autocast(parameters[0].device, dtype):
             value = loss()
         value.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
         nn.utils.clip_grad_norm_(parameters, 1.0)

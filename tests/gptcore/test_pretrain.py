@@ -16,6 +16,7 @@ import torch
 from gptcore import GPT
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
+from gptcore.config import ModelConfig
 from gptcore.data.sampler import WindowSampler, sequential_windows
 from gptcore.data.shards import Shards
 from gptcore.machine import process
@@ -354,3 +355,10 @@ def test_weights_of_another_shape_are_refused(straight: Path, job_for: JobFor, t
     job["model"] = {**job["model"], "n_layer": 1, "resid_pdrop": 0.3}
     with pytest.raises(InputError, match="model: its n_layer is 2, expected 1 as in the settings"):
         pretrain.run(job, process.StopRequest())
+
+
+def test_a_gpu_holds_as_many_sequences_as_fit_its_memory() -> None:
+    """Some 34 bytes a position, dimension and layer in bfloat16: below 25 GB for the paper's networks."""
+    for model in (ModelConfig(), ModelConfig(n_ctx=1024), ModelConfig(n_ctx=1024, n_layer=48, n_embd=1600, n_head=25)):
+        rows = pretrain.sequences_at_once(model, "cuda")
+        assert 15e9 < 34 * rows * model.n_ctx * model.n_embd * model.n_layer < 25e9

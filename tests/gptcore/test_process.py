@@ -25,6 +25,7 @@ from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import FinetuneConfig
 from gptcore.data.feed import MicroBatch, Update
 from gptcore.machine import process, rng
+from gptcore.machine.device import order_unchecked, pick_device
 from gptcore.machine.distributed import World
 from gptcore.training import checkpoint
 from gptcore.training.job import Job, costs, runner
@@ -459,3 +460,18 @@ def test_a_job_file_is_checked_by_the_types_of_its_fields(
     with pytest.raises(InputError, match=message):
         LineJob.parse({**job_file(tmp_path), **changes})
     assert not any(tmp_path.iterdir())
+
+
+def test_on_a_gpu_torch_refuses_what_has_no_order_instead_of_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    for name, found in {"is_available": True, "device_count": 1, "set_device": None}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, found=found: found)
+    try:
+        pick_device(0)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()  # attention would add as it comes
+        with order_unchecked():
+            assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
