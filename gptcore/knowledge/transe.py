@@ -103,17 +103,16 @@ def transe_objective(model: TransE, config: TransEConfig) -> Objective:
 
 
 class _TrueEnds:
-    """Facts to learn from by the entity that stands in a column of theirs, head (0) or tail (2)."""
+    """Some facts of a graph by the entity that stands in a column of theirs, head (0) or tail (2)."""
 
-    def __init__(self, graph: KnowledgeGraph, column: int) -> None:
-        facts = graph.facts["train"]
+    def __init__(self, graph: KnowledgeGraph, facts: Triples, column: int) -> None:
         self._given, self._n_relations = 2 - column, len(graph.relations)
         order = np.argsort(facts[:, column], kind="stable")
         self._starts = np.searchsorted(facts[order, column], np.arange(len(graph.entities) + 1))
         self._keys = self._keys_of(facts[order])
 
     def among(self, facts: Triples, entities: Places) -> npt.NDArray[np.bool_]:
-        """Which of some entities [K] make facts to learn from in that column of some such facts [B, 3]: [B, K]."""
+        """Which of some entities [K] make known facts in that column of others [B, 3]: [B, K]."""
         asked, rows = np.unique(self._keys_of(facts), return_inverse=True)  # (U,), (B,)
         keys = self._keys[ranges(self._starts, entities)]  # (N,) of the facts that have one of the entities
         places = np.minimum(np.searchsorted(asked, keys), len(asked) - 1)
@@ -138,7 +137,7 @@ class Facts:
         self._size, self._negatives = config.batch_size, config.negatives
         self._seeds = [derive_seed(config.seed, name) for name in ("facts", "negatives")]
         self._micro = MicroBatches(config.batch_size, None, world)
-        self._true = {"true_tails": _TrueEnds(graph, 2), "true_heads": _TrueEnds(graph, 0)}
+        self._true = {f"true_{end}s": _TrueEnds(graph, self._facts, at) for at, end in ((2, "tail"), (0, "head"))}
 
     def update(self, step: int) -> Update:
         """Facts step * batch_size .. (step + 1) * batch_size."""
@@ -164,21 +163,19 @@ def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 5
     Other facts of any split are left out of the ranking (Bordes et al., section 4.2, "filtered"). Entities as near as
     the answer share the mean of the ranks that they stand on, so that vectors which are all alike gain nothing.
     """
-    known_tails, known_heads = _known(graph)
-    vectors = model.entities.weight
+    tails, heads = _known(graph)
+    vectors, everybody = model.entities.weight, np.arange(len(graph.entities))
     found = torch.empty(len(facts), 2, dtype=torch.float64)
     with torch.no_grad():
         for first in range(0, len(facts), at_once):
             part = facts[first : first + at_once]
             h, r, t = torch.from_numpy(part).to(vectors.device).unbind(-1)  # (Q,) each
             for side, (places, answers, known) in enumerate(
-                ((model.tails(h, r), t, known_tails), (model.heads(t, r), h, known_heads))
+                ((model.tails(h, r), t, tails), (model.heads(t, r), h, heads))
             ):
                 distances = model.distances(places, vectors)  # (Q, E)
                 own = distances.gather(1, answers[:, None])  # (Q, 1)
-                asked = part[:, (0, 1)] if side == 0 else part[:, (2, 1)]
-                for row, key in enumerate(map(tuple, asked.tolist())):
-                    distances[row, known[key]] = torch.inf
+                distances.masked_fill_(torch.from_numpy(known.among(part, everybody)).to(own.device), torch.inf)
                 nearer = (distances < own).sum(1)
                 alike = (distances == own).sum(1)  # the answer itself is left out with the other facts
                 found[first : first + at_once, side] = (1 + nearer + alike / 2).double().cpu()
@@ -219,20 +216,11 @@ def by_relation(graph: KnowledgeGraph, ranks: Tensor) -> list[Predicted]:
     return found
 
 
-_Ends = dict[tuple[int, int], Tensor]
-
-
 @lru_cache(maxsize=1)  # of one graph, whose facts are ranked part by part
-def _known(graph: KnowledgeGraph) -> tuple[_Ends, _Ends]:
-    """(head, relation) -> tails and (tail, relation) -> heads, over all splits."""
-    tails: dict[tuple[int, int], list[int]] = {}
-    heads: dict[tuple[int, int], list[int]] = {}
-    for facts in graph.facts.values():
-        for head, relation, tail in facts.tolist():
-            tails.setdefault((head, relation), []).append(tail)
-            heads.setdefault((tail, relation), []).append(head)
-    found = [{key: torch.tensor(values) for key, values in known.items()} for known in (tails, heads)]
-    return found[0], found[1]
+def _known(graph: KnowledgeGraph) -> tuple[_TrueEnds, _TrueEnds]:
+    """The facts of all splits by their tails, and by their heads."""
+    facts = np.concatenate(list(graph.facts.values()))
+    return _TrueEnds(graph, facts, 2), _TrueEnds(graph, facts, 0)
 
 
 def entity_vectors(folder: Path) -> Tensor:

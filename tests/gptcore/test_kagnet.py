@@ -17,7 +17,7 @@ from torch import Tensor
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, Ways, bases, ground, shares
-from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, softmax_in_groups
+from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, explained, softmax_in_groups
 from gptcore.nlu.examples import Example
 from gptcore.training.kagnet import kagnet_objective
 from tests.expected import expected as table_of
@@ -63,6 +63,15 @@ def test_mentions_know_endings_stop_words_and_the_shortest_of_what_overlaps(grap
     assert found("Hockey!") == ["hockey"]
     assert found("nothing of that") == []
     assert [names[entity] for entity in concepts.answer("play on ice")] == ["play_on_ice"], "an answer as a whole first"
+    assert [names[entity] for entity in concepts.answer("a cat, some ice")] == ["cat", "ice"]
+    ends = KnowledgeGraph(("red_car", "car_wash", "Cars"), ("r",), {"train": np.array([[0, 0, 1], [1, 0, 1]])})
+    assert Concepts(ends).entities("red car wash") == [2], "the shortest"
+    two = KnowledgeGraph(("red_car", "car_wash"), ("r",), {"train": np.array([[0, 0, 1], [1, 0, 1]])})
+    assert Concepts(two).entities("a red car wash") == [0], "of equals the first"
+    one = KnowledgeGraph(
+        ("a", "b"), ("r",), {"train": np.array([[0, 0, 1], [1, 0, 1]])}, dict.fromkeys("ab", ("boat",))
+    )
+    assert Concepts(one).entities("two boats") == [1], "of a name's entities the one that most facts tell of"
     assert concepts.mentions("Mice? A mouse's cheese")[0] == Mention(2, 3, names.index("mouse"))
 
 
@@ -137,6 +146,8 @@ def test_an_entity_with_too_many_neighbours_leads_nowhere(
     dog, cheese = (graph.entities.index(name) for name in ("dog", "cheese"))
     assert narrow.between(dog, cheese, 4, 10) == [], "all of them come by the cat"
     assert narrow.between(graph.entities.index("cat"), cheese, 1, 10), "but it may be an end"
+    assert Ways(graph, *vectors, most_neighbours=4).between(dog, cheese, 2, 10), "it has four"
+    assert not Ways(graph, *vectors, most_neighbours=3).between(dog, cheese, 4, 10)
 
 
 # --- questions
@@ -308,6 +319,29 @@ def test_a_question_scores_the_same_whatever_stands_beside_it(network: KagNET, q
     together = network(questions.batch(np.array([0, 1, 2])))
     alone = torch.cat([network(questions.batch(np.array([number]))) for number in range(3)])
     torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
+
+
+def test_the_five_weightiest_paths_are_told_with_the_product_of_both_attentions(
+    network: KagNET, questions: Questions, graph: KnowledgeGraph
+) -> None:
+    chosen = np.array([2, 0])
+    scores, attention = network.attended(questions.batch(chosen))
+    lines = explained(questions, chosen, scores.view(2, C).detach().numpy(), attention)
+    assert [(line["id"], line["row"]) for line in lines] == [("2", "r2"), ("0", "r0")]
+    grounded, pair_at, path_at, most = questions.graph, 0, 0, 0
+    for line, question in zip(lines, (2, 0), strict=True):
+        for choice, told in enumerate(line["choices"]):
+            assert told["score"] == float(scores.view(2, C)[list(chosen).index(question), choice])
+            wanted = []
+            for pair in range(*grounded.pair_starts[[question * C + choice, question * C + choice + 1]]):
+                for entities, relations in grounded.paths_of(pair):
+                    weight = float(attention.pairs[pair_at]) * float(attention.paths[path_at])
+                    wanted.append({"weight": weight, "entities": entities, "relations": relations})
+                    path_at += 1
+                pair_at += 1
+            most = max(most, len(wanted))
+            assert told["paths"] == sorted(wanted, key=lambda path: path["weight"], reverse=True)[:5]
+    assert most > 5
 
 
 def test_losses_are_those_of_their_names() -> None:

@@ -23,7 +23,16 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.knowledge.config import TransEConfig
 from gptcore.knowledge.graph import KnowledgeGraph, graph_files, read_graph
-from gptcore.knowledge.transe import Facts, TransE, chosen_entities, link_prediction, ranks, transe_objective
+from gptcore.knowledge.transe import (
+    Facts,
+    TransE,
+    by_relation,
+    chosen_entities,
+    link_prediction,
+    nearest,
+    ranks,
+    transe_objective,
+)
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.nlu.readers import load_task
@@ -290,6 +299,40 @@ def test_ranks_are_filtered_and_ties_fair(tmp_path: Path) -> None:
     assert found[:, 0].tolist() == [1 + (len(graph.entities) - n) / 2 for n in known], "all alike: the middle rank"
     scores = link_prediction(torch.tensor([[1.0, 2.0], [4.0, 20.0]]))
     assert scores == pytest.approx({"mrr": 0.45, "mean_rank": 6.75, "hits_1": 0.25, "hits_3": 0.5, "hits_10": 0.75})
+
+
+def test_first_vectors_have_length_1_and_the_nearest_point_the_same_way() -> None:
+    model = TransE(5, 3, 4, 2, torch.Generator().manual_seed(3))
+    for part in (model.entities, model.relations):
+        torch.testing.assert_close(part.weight.norm(dim=1), torch.ones(len(part.weight)))
+    assert model.entities.weight.min() < 0 < model.entities.weight.max()
+    vectors = torch.tensor([[1.0, 0.0], [0.1, 0.02], [0.0, 3.0], [-5.0, 0.0], [8.0, 8.0]])
+    assert nearest(vectors, 0, 3) == [1, 4, 2], "by the cosine, however long, and without itself"
+    assert nearest(vectors, 3, 9) == [2, 4, 1, 0]
+
+
+def test_facts_are_told_by_relation_and_which_are_known_turned() -> None:
+    train = np.array([[0, 0, 1], [2, 1, 0], [1, 0, 2]])
+    test = np.array([[1, 0, 0], [0, 1, 2], [2, 0, 1], [1, 0, 3]])
+    graph = KnowledgeGraph(("a", "b", "c", "d"), ("r", "s"), {"train": train, "test": test})
+    ranked = torch.tensor([[1.0, 4.0], [2.0, 10.0], [11.0, 5.0], [20.0, 2.0]])
+    first, second = by_relation(graph, ranked)
+    assert (first.relation, first.n_facts, first.hits_10, first.both_ways) == (0, 3, pytest.approx(4 / 6), 2 / 3)
+    assert first.mrr == pytest.approx((1 + 1 / 4 + 1 / 11 + 1 / 5 + 1 / 20 + 1 / 2) / 6)
+    assert (second.relation, second.n_facts, second.hits_10, second.both_ways) == (1, 1, 1.0, 1.0)
+    assert second.mrr == pytest.approx(0.3)
+
+
+def test_held_out_facts_are_spread_and_ranked_when_they_are_due(tmp_path: Path) -> None:
+    graph = read_graph(write(tmp_path, **grid()))
+    config = dataclasses.replace(CONFIG, eval_every=400, eval_facts=3)
+    monitor = vectors.RankMonitor(model_of(graph), graph, config, 1500)
+    assert [step for step in range(1, 1501) if monitor.due(step)] == [400, 800, 1200, 1500]
+    valid = graph.facts["valid"]
+    wanted = link_prediction(ranks(model_of(graph), graph, valid[[0, 1, 3]]))
+    assert monitor.evaluate(400, bool) == {f"validation/{name}": value for name, value in wanted.items()}
+    nothing = dataclasses.replace(graph, facts={"train": graph.facts["train"]})
+    assert not vectors.RankMonitor(model_of(graph), nothing, config, 1500).due(1500)
 
 
 def job_for(folder: Path, workspace: Path, **changes: Any) -> dict[str, Any]:
