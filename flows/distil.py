@@ -8,7 +8,7 @@ from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.parameters import DistilParameters
 from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
-from flows.forms.settings import distilled_preset
+from flows.forms.settings import distilled_preset, inherited
 from flows.servers import signals
 from flows.trainings.chain import books_to_shards, trained_model
 from flows.trainings.grid import Arm, encoded_tasks, grid_of, pretrained_arm
@@ -33,6 +33,7 @@ def distil(parameters: DistilParameters) -> Leaderboard:
         teacher = import_model(store, parameters.teacher)
     else:
         teacher = store.adopt(teacher_model(store, parameters.teacher))
+    parameters, origin = inherited(parameters, teacher)
     preset = distilled_preset(parameters, network_of(store, teacher), teacher.short)
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)
@@ -45,9 +46,10 @@ def distil(parameters: DistilParameters) -> Leaderboard:
         shards = books_to_shards(store, raw, preset, parameters.dask, tokenizer, by_partition=False).shards
     settings = (preset.model, preset.pretrain, measure_ngrams(store, shards, parameters.dask), parameters.nproc)
     distillation = Distillation(teacher, preset.distil)
-    student = trained_model(PretrainRequest(store, shards, *settings, distillation=distillation))
+    request = PretrainRequest(store, shards, *settings, distillation=distillation, preset=preset.name)
+    student = trained_model(request)
     taught_by = pretrained_arm(teacher)
     label = f"student of {teacher.digest[:6]}, {preset.model.shape_in_words}"
     arms = [Arm(label, student, teacher=taught_by), taught_by]
-    grid = grid_of(store, preset, datasets_url, chosen, datasets, arms, parameters.seeds)
+    grid = grid_of(store, preset, datasets_url, chosen, datasets, arms, parameters.seeds, origin)
     return score_tasks(grid, parameters.jobs, left_out=left_out)

@@ -28,7 +28,7 @@ from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure, Panels
-from tasks.report.leaderboard import Row
+from tasks.report.rows import Row
 from tasks.stages.evaluation import check_blimp, score_blimp
 
 OBJECTIVES = ("gpt", "gpt2", "gptbert", "bert", "electra")

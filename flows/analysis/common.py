@@ -21,7 +21,8 @@ from gptcore.nlu.published import PublishedModel
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.card import start_note, synthetic_note
-from tasks.report.leaderboard import Leaderboard, Row
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.rows import Row
 from tasks.stages.training import network_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import PretrainCounts

@@ -36,7 +36,7 @@ from gptcore.config.operations import operations_of_update
 from gptcore.nlu.published import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
-from tasks.report.leaderboard import Row
+from tasks.report.rows import Row
 from tasks.stages.evaluation import score_pairs
 from tasks.store.lineage import snapshots
 

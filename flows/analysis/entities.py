@@ -23,7 +23,7 @@ from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm
 from gptcore.nlu.published import ENTITIES
 from tasks.report.analysis import Analysis, publish_all
-from tasks.report.leaderboard import Row
+from tasks.report.rows import Row
 from tasks.store.counts import MentionsCounts
 
 _TASKS = ("fewrel",)

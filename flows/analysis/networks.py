@@ -36,7 +36,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.published import FAMILIES as PUBLISHED_FAMILIES
 from gptcore.nlu.published import SHARING, SIZES, PublishedModel
 from tasks.report.analysis import Analysis, publish_all
-from tasks.report.leaderboard import Row
+from tasks.report.rows import Row
 
 COMPARED = ("gpt", "gpt2", "bert", "albert", "electra")
 _GLUE_TASKS = ("cola", "sst2", "qnli", "rte")

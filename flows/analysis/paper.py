@@ -20,7 +20,7 @@ from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
-from tasks.report.leaderboard import Row
+from tasks.report.rows import Row
 from tasks.stages.evaluation import score_model
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact

@@ -34,7 +34,7 @@ from gptcore.nlu.published import DISTILLED, WITHOUT
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
-from tasks.report.leaderboard import Row
+from tasks.report.rows import Row
 from tasks.stages.evaluation import measure_speed
 from tasks.stages.training import Distillation, network_of
 from tasks.store.counts import PretrainCounts
@@ -51,7 +51,7 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
 
     A BERT that is pre-trained as the form says, or the model that it names as the teacher.
     """
-    check_students(Store(parameters.store), parameters)
+    parameters = check_students(Store(parameters.store), parameters)
     wanted = chosen_tasks(parameters, _TASKS)
     _with_class(wanted)
     chain = _taught(parameters, wanted)
@@ -66,7 +66,7 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
 @flow(name="analysis-distillation", flow_run_name=from_form, persist_result=False)
 def distillation(parameters: DistillationParameters) -> list[Analysis]:
     """DistilBERT's and TinyBERT's ablations: a student, one part of what it learns left out."""
-    check_distillation(Store(parameters.store), parameters)
+    parameters = check_distillation(Store(parameters.store), parameters)
     wanted = chosen_tasks(parameters, _TASKS)
     chain = _taught(parameters, wanted)
     compared = _plans(chain, parameters, ablations_of)

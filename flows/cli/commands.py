@@ -44,10 +44,12 @@ def analysis(options: argparse.Namespace) -> None:
 
 
 def sweep(options: argparse.Namespace) -> None:
+    from flows.forms.settings import sweep_on
     from gptcore.sweep.plan import read_plan
 
     plan = toml_file(options.file, "")
-    read_plan(plan, options.file, bool(options.checkpoint))  # its errors name the file
+    table, _ = sweep_on(_store(options), plan, options.checkpoint)
+    read_plan(table, options.file, bool(options.checkpoint))  # its errors name the file
     filled = fill("SweepParameters", options, {"sweep": plan})
     from flows.sweep.flow import sweep
 

@@ -299,7 +299,7 @@ class _Stage:
         """``4.2 s``, ``in the store``, or both."""
         found = sum(made.cached for made in self.made)
         if found == len(self.made):
-            return "in the store"
+            return "in the store" if any(made.digest for made in self.made) else ""
         seconds = self.end - self.start if len(self.made) > 1 else self.made[0].seconds
         text = f"{seconds:.1f} s" if seconds < 100 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
         return f"{text}, {found} found" if found else text

@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.forms.readers import as_typed, task_name
 from flows.forms.references import WORDS, in_store, pretrained_model
-from flows.forms.settings import FROM_TASK
+from flows.forms.settings import FROM_TASK, sweep_on
 from gptcore.base.errors import InputError, refuse_password, require
 from gptcore.base.filesystems import require_s3
 from gptcore.config import Preset, network_config
@@ -47,16 +47,10 @@ def check_dask(address: str) -> None:
         check_cluster(address)
 
 
-def check_network(store: Store, checkpoint: str, layers: int = -1) -> Family:
-    """See that a pre-trained model is there, and has the blocks that are to be transferred.
-
-    :param layers: -1: all that it has.
-    :return: its family.
-    :raises InputError: the model is not there, or has fewer blocks.
-    """
-    network = network_config(store.manifest(pretrained_model(store, checkpoint))["config"]["model"])
-    require(layers <= network.layers, f"--layers: found {layers}, the checkpoint has {network.layers} blocks")
-    return FAMILIES[network.family]
+def check_layers(store: Store, checkpoint: Artifact, layers: int) -> None:
+    """:raises InputError: a pre-trained model has fewer blocks than are to be transferred."""
+    has = network_config(store.manifest(checkpoint)["config"]["model"]).layers
+    require(layers <= has, f"--layers: found {layers}, the checkpoint has {has} blocks")
 
 
 def check_from_task(form: Any, preset: Preset, datasets_url: str) -> None:
@@ -187,7 +181,7 @@ def check_sweep(store: Store, form: Any) -> None:
     """
     from gptcore.sweep.plan import read_plan
 
-    plan = read_plan(form.sweep, "sweep", bool(form.checkpoint))
+    plan = read_plan(sweep_on(store, form.sweep, form.checkpoint)[0], "sweep", bool(form.checkpoint))
     family = FAMILIES[plan.trials[0].preset.family]
     if form.checkpoint:
         pretrained_model(store, form.checkpoint)

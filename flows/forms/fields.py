@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -17,10 +17,11 @@ from pydantic.fields import FieldInfo
 
 from flows.forms import readers
 from flows.forms.readers import as_typed
+from flows.forms.settings import CHECKPOINT
 from flows.servers.environment import LIGHT_STORE
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import TABLES
-from gptcore.config import PRESETS
+from gptcore.config import PRESETS, FinetuneConfig
 from gptcore.config.sizes import SIZES
 from gptcore.families import offered, students
 from gptcore.nlu.own_task import is_task_file
@@ -37,6 +38,7 @@ _SAID: dict[str, dict[str, Any]] = tomllib.loads(
         students=", ".join(students()),
         tasks=" ".join(REGISTRY | BEYOND),
         tables=", ".join(TABLES),
+        **{f"paper_{field.name}": as_typed(field.default) for field in fields(FinetuneConfig)},
     )
 )
 _LIMITS = ("title", "ge", "gt", "le", "lt", "allow_inf_nan", "min_length")
@@ -75,7 +77,7 @@ def field(name: str, position: int, default: Any = None) -> Any:
     said["text"] = text = said["text"].replace("{default}", as_typed(default))
     drawn = _Drawn(position, **{key: said[key] for key in _Drawn.__annotations__ if key in said})
     if drawn.empty:
-        mark = default if isinstance(default, int) else "Empty"
+        mark = as_typed(default) if isinstance(default, int | float) else "Empty"
         text += f"{' ' if text.endswith('.') else '; '}{mark}: {drawn.empty}."
     limits = {key: said[key] for key in _LIMITS if key in said}
     return Field(default, description=text, json_schema_extra=drawn, **limits)
@@ -193,6 +195,7 @@ PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS}
 FamilyName = StrEnum("FamilyName", {name: name for name in offered()})  # type: ignore[misc]  # as above
 StudentName = StrEnum("StudentName", {name: name for name in students()})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
+InheritedPresetName = StrEnum("InheritedPresetName", {name: name for name in (CHECKPOINT, *PRESETS)})  # type: ignore[misc]  # as above
 AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
 AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above

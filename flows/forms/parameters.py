@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from flows.forms.fields import FamilyName, Form, PresetName, Rate, StudentName, TaskChoice, field
-from flows.forms.settings import STUDENT, chosen_preset
-from gptcore.config import FinetuneConfig
-from gptcore.families import DEFAULT, FAMILIES
+from flows.forms.fields import FamilyName, Form, InheritedPresetName, PresetName, Rate, StudentName, TaskChoice, field
+from flows.forms.settings import STUDENT, chosen_preset, preset_on, with_options
+from gptcore.families import recorded_family
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
@@ -73,6 +72,7 @@ class PipelineParameters(OnBooks):
 class AnalysisParameters(OnBooks):
     """One of the paper's analyses, from the artifacts of a pipeline; what is missing is made."""
 
+    preset: PresetName = field("analysis-preset", 0)
     max_rows: int = field("analysis-max_rows", 14)
     out: str = field("out", 15)
     operations: list[Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]] = field("analysis-operations", 16)
@@ -87,6 +87,8 @@ class AnalysisParameters(OnBooks):
 
 class StudentsParameters(AnalysisParameters):
     """A teacher and its students, from the artifacts of a pipeline; what is missing is made."""
+
+    preset: InheritedPresetName = field("students-preset", 0)  # type: ignore[assignment]  # a choice more
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import students
@@ -144,7 +146,7 @@ class PretrainParameters(Form):
 class DistilParameters(Form):
     """A student of a model that is there, on the text that the model was made from, and both on the tasks."""
 
-    preset: PresetName = field("distil-preset", 0)
+    preset: InheritedPresetName = field("distil-preset", 0)
     teacher: str = field("distil-teacher", 1)
     family: StudentName = field("distil-family", 2, STUDENT)
     layers: int = field("distil-layers", 3)
@@ -166,43 +168,52 @@ class DistilParameters(Form):
 
 
 class FinetuneParameters(Form):
-    """One task, from one checkpoint. The defaults are the paper's (section 4.1)."""
+    """One task, from one checkpoint, with the settings that suit the checkpoint unless a preset is asked for."""
 
     task: TaskChoice = field("finetune-task", 0)
     checkpoint: str = field("checkpoint", 1)
-    seeds: int = field("finetune-seeds", 2)
-    lr: float = field("finetune-lr", 3, FinetuneConfig.lr)
-    batch_size: int = field("finetune-batch_size", 4, FinetuneConfig.batch_size)
-    epochs: int = field("finetune-epochs", 5, FinetuneConfig.epochs)
-    lm_coef: float = field("finetune-lm_coef", 6, FinetuneConfig.lm_coef)
-    clf_pdrop: float = field("finetune-clf_pdrop", 7, FinetuneConfig.clf_pdrop)
-    pretrained: bool = field("finetune-pretrained", 8)
-    layers: int = field("finetune-layers", 9)
-    max_train_rows: int = field("finetune-max_train_rows", 10)
-    store: str = field("store", 11)
-    datasets: str = field("datasets", 12)
-    from_task: str = field("finetune-from_task", 13)
-    rates: list[Rate] = field("rates", 14)
-    layer_decay: float = field("finetune-layer_decay", 15)
+    preset: InheritedPresetName = field("inherited-preset", 2)
+    seeds: int = field("finetune-seeds", 3)
+    lr: float = field("finetune-lr", 4)
+    batch_size: int = field("finetune-batch_size", 5)
+    epochs: int = field("finetune-epochs", 6)
+    lm_coef: float = field("finetune-lm_coef", 7)
+    clf_pdrop: float = field("finetune-clf_pdrop", 8)
+    pretrained: bool = field("finetune-pretrained", 9)
+    layers: int = field("finetune-layers", 10)
+    max_train_rows: int = field("finetune-max_train_rows", 11)
+    store: str = field("store", 12)
+    datasets: str = field("datasets", 13)
+    from_task: str = field("finetune-from_task", 14)
+    rates: list[Rate] = field("rates", 15)
+    layer_decay: float = field("finetune-layer_decay", 16)
+    overrides: dict[str, Any] = field("finetune-all-overrides", 17)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
+        from flows.forms.references import pretrained_model
 
         checks.check_rates(self.rates)
         checks.check_start_task(self)
+        source = self.from_task or None
         if self.checkpoint:
-            family = checks.check_network(store, self.checkpoint, self.layers)
+            checkpoint = pretrained_model(store, self.checkpoint)
+            checks.check_layers(store, checkpoint, self.layers)
+            family, preset, _ = preset_on(self, store, checkpoint)
             if self.pretrained:
                 decay = None if self.layer_decay in (0, 1) else self.layer_decay
-                checks.check_taught(family, {"from-task": self.from_task or None, "layer-decay": decay})
-        wanted = [self.task, *([self.from_task] if self.from_task else [])]
+                checks.check_taught(family, {"from-task": source, "layer-decay": decay})
+            task, *_ = checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
+            config = with_options(self, family, {task.name: task.settings(preset.finetune_for(task.name))})[task.name]
+            source = config.from_task if self.pretrained else None
+        wanted = [self.task, *([source] if source else [])]
         checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
 
 
 class FinetuneAllParameters(Form):
     """Every task whose data is there, from one checkpoint."""
 
-    preset: PresetName = field("finetune-all-preset", 0)
+    preset: InheritedPresetName = field("inherited-preset", 0)
     checkpoint: str = field("checkpoint", 1)
     store: str = field("store", 2)
     datasets: str = field("datasets", 3)
@@ -215,11 +226,14 @@ class FinetuneAllParameters(Form):
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
+        from flows.forms.references import pretrained_model
 
         checks.check_rates(self.rates)
-        family = checks.check_network(store, self.checkpoint) if self.checkpoint else FAMILIES[DEFAULT]
-        checks.check_taught(family, {"from-task": self.from_task or None})
-        preset = chosen_preset(self, "" if family.ablation else family.name)
+        checkpoint = pretrained_model(store, self.checkpoint) if self.checkpoint else None
+        if checkpoint:
+            family = recorded_family(store.manifest(checkpoint)["config"]["model"])
+            checks.check_taught(family, {"from-task": self.from_task or None})
+        _, preset, _ = preset_on(self, store, checkpoint)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.chosen_tasks(self.tasks, datasets_url)
         checks.check_from_task(self, preset, datasets_url)

@@ -10,7 +10,7 @@ from prefect.runtime import flow_run
 from pydantic import BaseModel
 
 from flows.forms.parameters import PretrainParameters, SweepParameters
-from flows.forms.settings import chosen_preset
+from flows.forms.settings import CHECKPOINT, chosen_preset
 from gptcore.nlu.own_task import is_task_file
 from tasks.tracking.tracker import flatten
 
@@ -26,14 +26,15 @@ def from_form() -> str:
 def run_name(flow: str, form: BaseModel) -> str:
     """The name of a run of ``flow`` (as "analysis-table5") with this form."""
     settings = form.model_dump()
-    on = [_task(str(settings[name])) for name in ("preset", "task") if name in settings]
+    on = [_task(str(settings[name])) for name in ("preset", "task") if settings.get(name, CHECKPOINT) != CHECKPOINT]
     length: list[str] = []
     if isinstance(form, PretrainParameters):
         config = chosen_preset(form).pretrain
         steps = form.steps or config.steps
         length = [f"{steps:,} updates" if steps else f"{config.epochs:g} epochs"]
     if isinstance(form, SweepParameters):  # read before it is checked
-        on, length = [str(form.sweep.get("preset", ""))], [f"by {form.sweep.get('objective', '')}"]
+        on = [str(form.sweep["preset"])] if "preset" in form.sweep else []
+        length = [f"by {form.sweep.get('objective', '')}"]
     differences = list(_differences(form))
     more = ["..."] if len(differences) > _SHOWN else []
     return ", ".join([" ".join([flow.replace("-", " ", 1), *on, *length]), *differences[:_SHOWN], *more])

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
-from gptcore.config import NetworkConfig, Preset, distillation, preset_named
-from gptcore.families import FAMILIES, shape_settings
+from gptcore.config import FinetuneConfig, NetworkConfig, Preset, distillation, preset_named
+from gptcore.families import DEFAULT, FAMILIES, Family, recorded_family, shape_settings
 from gptcore.nlu.registry import REGISTRY, check_source
 
+if TYPE_CHECKING:
+    from tasks.store.artifact import Artifact
+    from tasks.store.store import Store
+
+CHECKPOINT = "checkpoint"
+"""What a form has in a preset's place that takes the one whose settings suit the model it starts from."""
+_OPTIONS = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layer_decay")
+"""The settings of fine-tuning that are options of a form of one task; its defaults leave them to the preset."""
 FROM_TASK = ("rte", "stsb", "mrpc")
 """The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""
 STUDENT = "distilbert"
@@ -39,6 +47,79 @@ def chosen_preset(form: Any, family: str = "") -> Preset:
         if (chosen := preset.finetune_for(name).from_task) is not None:
             check_source(chosen, [name], f"tasks.{name}.from_task")
     return preset
+
+
+def inherited(form: Any, model: Artifact | None) -> tuple[Any, str]:
+    """A form with its preset by name, where it takes that of the model it starts from, and why it is that one.
+
+    :param model: None: the form names none, and the preset is the demo's.
+    :raises InputError: the model is not there.
+    """
+    if form.preset != CHECKPOINT:
+        return form, f"preset {form.preset}, as asked for"
+    if model is None:
+        return form.model_copy(update={"preset": "demo"}), "preset demo"
+    from tasks.store.lineage import inherited_preset
+
+    name, why = inherited_preset(model)
+    return form.model_copy(update={"preset": name}), f"preset {name}, {why}"
+
+
+def preset_on(form: Any, store: Store, checkpoint: Artifact | None) -> tuple[Family, Preset, str]:
+    """The family of the model that a form fine-tunes, the preset of that family, and why it is that one.
+
+    Of a published size the preset `paper` has its column of the paper's tables.
+
+    :param checkpoint: None: the form names none.
+    :raises InputError: an unknown setting, or a value that does not fit.
+    """
+    network = store.manifest(checkpoint)["config"]["model"] if checkpoint else {}
+    family, given = recorded_family(network), form
+    form, origin = inherited(form, checkpoint)
+    if form is not given and (size := family.size_of(network)):
+        form.overrides = {"shape": size, **form.overrides}
+    if hasattr(form, "task"):  # whose source is one of its options
+        form = form.model_copy(update={"from_task": ""})
+    return family, chosen_preset(form, "" if family.ablation else family.name), origin
+
+
+def sweep_on(store: Store, table: Mapping[str, Any], ref: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a sweep's file holds, with preset and family of the checkpoint where it names no preset; a note on these.
+
+    :param ref: the checkpoint that all trials start from; empty: none.
+    :raises InputError: no such model.
+    """
+    if not ref or "preset" in table:
+        return dict(table), ()
+    from flows.forms.references import pretrained_model
+    from tasks.store.lineage import inherited_preset
+
+    model = pretrained_model(store, ref)
+    name, why = inherited_preset(model)
+    family, found = recorded_family(store.manifest(model)["config"]["model"]), {**table, "preset": name}
+    if family.name != DEFAULT and not family.ablation and isinstance(said := table.get("settings", {}), Mapping):
+        found["settings"] = {"family": family.name, **said}
+    return found, (f"Settings of preset {name}, {why}.",)
+
+
+def with_options(form: Any, family: Family, settings: Mapping[str, FinetuneConfig]) -> dict[str, FinetuneConfig]:
+    """Fine-tuning settings by task, with what the options of a form of one task say on top of each.
+
+    :raises InputError: a value that does not fit.
+    """
+    defaults = type(form).model_fields
+    given = {name: value for name in _OPTIONS if (value := getattr(form, name)) != defaults[name].default}
+    if not family.auxiliary_loss:
+        given.pop("lm_coef", None)
+    if given.get("max_train_rows") == 0:
+        given["max_train_rows"] = None
+    if form.layers >= 0:
+        given |= {"n_transfer": form.layers, "from_task": None}
+    started = given | ({"from_task": form.from_task} if form.from_task else {})
+    return {
+        name: dataclasses.replace(config, **(given if name == form.from_task else started))
+        for name, config in settings.items()
+    }
 
 
 def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:

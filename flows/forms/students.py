@@ -22,7 +22,7 @@ from flows.forms.checks import (
     known_tokenizer,
 )
 from flows.forms.references import teacher_model
-from flows.forms.settings import chosen_preset, distilled_preset, refuse_setting
+from flows.forms.settings import chosen_preset, distilled_preset, inherited, refuse_setting
 from gptcore.base.errors import InputError, require
 from gptcore.config import (
     EncoderConfig,
@@ -202,34 +202,40 @@ def check_distil(store: Store, form: Any) -> None:
         found = teacher_model(store, form.teacher)
         if form.corpus:
             raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
+        form, _ = inherited(form, found)
         preset = distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
         check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
     chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
 
 
-def check_students(store: Store, form: Any) -> None:
+def check_students(store: Store, form: Any) -> Any:
     """See that a teacher's students can be made, and that their speed can be measured.
 
+    :return: the form with its preset by name, where it takes that of the teacher that it may name.
     :raises InputError: for the first thing that is not there, or does not fit.
     """
     from gptcore.models.onnx import require_onnx
 
     require_onnx("analysis students")
-    _check_students(store, form, students_of)
+    return _check_students(store, form, students_of)
 
 
-def check_distillation(store: Store, form: Any) -> None:
+def check_distillation(store: Store, form: Any) -> Any:
     """See that the students can be made whose loss has one part less, and that no setting says which.
 
+    :return: see :func:`check_students`.
     :raises InputError: for the first thing that is not there, or does not fit.
     """
-    _check_students(store, form, ablations_of)
+    form = _check_students(store, form, ablations_of)
     for name in VARIED:
         refuse_setting(form, "distil", name)
+    return form
 
 
-def _check_students(store: Store, form: Any, compared: Compared) -> None:
-    if not form.teacher:
+def _check_students(store: Store, form: Any, compared: Compared) -> Any:
+    found = teacher_model(store, form.teacher) if form.teacher else None
+    form, _ = inherited(form, found)
+    if found is None:
         require(not form.start, f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
         preset = chosen_preset(teachers_form(form))
         check_graph(store, form.graph, preset.family, form.links)
@@ -237,8 +243,7 @@ def _check_students(store: Store, form: Any, compared: Compared) -> None:
             check_sharded(form, plan.preset)
         known_tokenizer(store, form.tokenizer)
         check_sources(preset, form.tasks, form.datasets)
-        return
-    found = teacher_model(store, form.teacher)
+        return form
     for name in ("corpus", "tokenizer", "start"):
         if getattr(form, name):
             option = ADDRESS_OPTIONS[name]
@@ -249,3 +254,4 @@ def _check_students(store: Store, form: Any, compared: Compared) -> None:
     for plan in plans(form, shape, f"--teacher {found.short}", compared):
         check_sharded(form, plan.preset)
     check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
+    return form

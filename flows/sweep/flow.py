@@ -21,6 +21,7 @@ from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import SweepParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
+from flows.forms.settings import sweep_on
 from flows.servers import signals
 from flows.trainings.chain import Books, books_and_datasets, books_to_shards
 from flows.trainings.failures import first_line
@@ -215,8 +216,9 @@ def sweep(parameters: SweepParameters) -> SweepResult:
     :raises Exception: of a rung on which every trial failed, the first one's.
     """
     signals.listen()
-    plan = read_plan(parameters.sweep, "sweep", bool(parameters.checkpoint))
-    inputs, identity, notes = _trial_inputs(parameters, plan)
+    table, said = sweep_on(Store(parameters.store), parameters.sweep, parameters.checkpoint)
+    plan = read_plan(table, "sweep", bool(parameters.checkpoint))
+    inputs, identity, notes = _trial_inputs(parameters.model_copy(update={"sweep": table}), plan)
     tracker = Tracker()
     with open_sweep(tracker, plan, identity) as run:
         outcomes: list[Outcome] = []
@@ -228,7 +230,7 @@ def sweep(parameters: SweepParameters) -> SweepResult:
             ranked = survivors(objectives, len(objectives), plan.lower_is_better)
             _tell(plan, rung, found, ranked)
         list_checkpoints(inputs.store)
-        result = SweepResult(plan, outcomes, identity, notes)
+        result = SweepResult(plan, outcomes, identity, [*said, *notes])
         with scratch_folder() as folder:
             publish_sweep(tracker, run, result, folder)
     show_in_name(result.headline)

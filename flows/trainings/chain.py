@@ -68,7 +68,8 @@ class Books:
 
     def pretraining(self, preset: Preset, nproc: int) -> PretrainRequest:
         """The pre-training of a preset's network on them."""
-        return PretrainRequest(self.store, self.shards, preset.model, preset.pretrain, ngrams=self.ngrams, nproc=nproc)
+        made = (self.store, self.shards, preset.model, preset.pretrain, self.ngrams)
+        return PretrainRequest(*made, nproc=nproc, preset=preset.name)
 
 
 def books_to_shards(
@@ -159,8 +160,8 @@ class Chain:
         See :class:`tasks.stages.pretrain.PretrainRequest` for the parameters.
         """
         config, common = config or self.preset.pretrain, (self.ngrams, self.nproc, self.sharded)
-        request = PretrainRequest(self.store, self.shards, model, config, *common, start, distillation, mentions)
-        return trained_model(request)
+        made = (self.store, self.shards, model, config, *common, start, distillation, mentions)
+        return trained_model(PretrainRequest(*made, preset=self.preset.name))
 
     def pretrain_lstm(self, operations: float | None = None) -> Artifact:
         """The LSTM of Table 5 on the same text with the same settings, but for those that only other objectives read.
@@ -320,4 +321,5 @@ def pretraining(
         start=start,
         distillation=distillation,
         mentions=mentioned(store, parameters.graph, parameters.links, FAMILIES[preset.family], shards),
+        preset=preset.name,
     )

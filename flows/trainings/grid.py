@@ -75,6 +75,8 @@ class Grid:
     """Task -> the rate that was chosen. The rows' runs have it; a teacher without a row keeps its settings' rate."""
     notes: tuple[str, ...] = ()
     """What the leaderboard says of the settings."""
+    origin: str = ""
+    """Of which preset the settings are, and why, in words."""
 
     def spec(self, task: str) -> TaskSpec:
         """What is known of one task."""
@@ -180,12 +182,15 @@ def grid_of(
     datasets: Mapping[str, Artifact],
     arms: Sequence[Arm],
     seeds: int,
+    origin: str = "",
 ) -> Grid:
     """Tasks in some arms, by a preset's settings.
 
     :param seeds: as a form has it; 0: as the preset says, else each task's own number.
+    :param origin: why it is that preset, in words; empty: by its name alone.
     """
-    return Grid(store, datasets_url, tasks, datasets, arms, settings_of(preset, tasks), seeds or preset.seeds or 0)
+    seeds, origin = seeds or preset.seeds or 0, origin or f"preset {preset.name}"
+    return Grid(store, datasets_url, tasks, datasets, arms, settings_of(preset, tasks), seeds, origin=origin)
 
 
 def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | None = None) -> Arm:

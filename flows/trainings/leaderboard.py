@@ -17,7 +17,7 @@ from flows.forms.readers import as_typed
 from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all
-from flows.trainings.grid import Arm, Grid, TaskSettings
+from flows.trainings.grid import Arm, Grid
 from flows.trainings.rates import choose_rates
 from flows.trainings.train import Policy, policy_for, run_all
 from gptcore.base.errors import InputError
@@ -28,13 +28,13 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.report.entries import task_data
-from tasks.report.leaderboard import Leaderboard, published_rows
+from tasks.report.leaderboard import Leaderboard
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
-from tasks.report.score import Score, ZeroShot, dataset_origin
+from tasks.report.rows import published_rows
+from tasks.report.score import Score, ZeroShot, dataset_origin, notes_on
 from tasks.report.suites import (
     Suite,
     check_origin,
-    notes_on,
     open_suite,
     read_leaderboard,
     record_row,
@@ -47,8 +47,7 @@ from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
 from tasks.store.counts import WeightsCounts
 from tasks.store.lineage import own_tokenizer
-from tasks.store.store import Store
-from tasks.tracking.logs import logger
+from tasks.tracking.logs import Made, logger
 from tasks.tracking.provenance import artifact_page, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
 
@@ -72,6 +71,7 @@ def score_tasks(
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
     left_out, sections = dict(left_out or {}), dict(sections or {})
+    logger().info("settings: %s", grid.origin, extra={"news": Made("settings", grid.origin, 0, cached=True, digest="")})
     grid = with_sources(grid, left_out)
     if rates:
         grid, tried = choose_rates(grid, rates, jobs, left_out)
@@ -91,7 +91,7 @@ def score_tasks(
     if shown:
         arm = grid.arms[0]
         configs = {name: grid.config(arm, name) for name in shown}
-        card = result_card(grid.store, grid.datasets_url, shown, arm.checkpoint, configs, found, sections)
+        card = result_card(grid.store, grid.datasets_url, shown, arm.checkpoint, configs, grid.origin, found, sections)
         publish_result(card)  # on the calling flow's page, where its starter looks
     raise_for(failures, found.board)
     return found.board
@@ -103,7 +103,7 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
     signals.listen()
     store, datasets, tracker = grid.store, grid.datasets, Tracker()
     data = _fingerprints(grid.datasets_url, list(datasets)) if grid.datasets_url else {}
-    suites = [suite_of(store, arm, data, grid.settings, grid.rates) for arm in grid.arms]
+    suites = [suite_of(grid, arm, data) for arm in grid.arms]
     zero_shot = [_zero_shot(grid, arm) for arm in grid.arms]
     for name, dataset in datasets.items():
         for suite in suites:  # now, not after hours of training
@@ -205,25 +205,25 @@ def _scores(results: Sequence[tuple[str, Score | Exception]], failures: Failures
     return [score for name, score in results if not isinstance(score, Exception) and name not in dict(failed)]
 
 
-def suite_of(
-    store: Store, arm: Arm, data: Mapping[str, str], settings: TaskSettings, rates: Sequence[float] = ()
-) -> Suite:
+def suite_of(grid: Grid, arm: Arm, data: Mapping[str, str]) -> Suite:
     """The row's identity covers every dataset that is there, so that runs of single tasks fill one row together.
 
+    Where rates were tried the row is told apart by these, not by the chosen ones.
+
     :param data: task -> fingerprint of its files.
-    :param rates: of which every task's was chosen: the row is told apart by them, not by the chosen ones.
     """
-    manifest = store.manifest(arm.checkpoint)
-    chosen = {name: recorded(arm.settings(settings[name])) for name in data}
+    manifest = grid.store.manifest(arm.checkpoint)
+    chosen = {name: recorded(arm.settings(grid.settings[name])) for name in data}
     for config in chosen.values():
         del config["seed"], config["pretrained"]  # a row is the median over seeds; the origin says the other
-        if rates:
-            config["lr"] = f"best on {config.get('select', 'dev')} of {', '.join(map(as_typed, rates))}"
+        if grid.rates:
+            config["lr"] = f"best on {config.get('select', 'dev')} of {', '.join(map(as_typed, grid.rates))}"
     origin = {"checkpoint": arm.checkpoint.digest} if arm.pretrained else {"model": manifest["config"]["model"]}
     tokenizer = WeightsCounts.parse(manifest["counts"]).tokenizer_digest
     code = {stage: VERSIONS[stage] for stage in ("finetune", "dataset")}
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
+    tags["settings_of"] = grid.origin
     if arm.pretrained and (start := manifest["inputs"].get("start")):
         tags["start_digest"] = start["digest"]
     if arm.pretrained and (teacher := manifest["inputs"].get("teacher")):

@@ -17,6 +17,7 @@ from gptcore.config.presets import Preset as Preset
 from gptcore.config.presets import best as best
 from gptcore.config.presets import demo as demo
 from gptcore.config.presets import long as long
+from gptcore.config.presets import nearest_preset as nearest_preset
 from gptcore.config.presets import paper as paper
 from gptcore.config.presets import preset_named as preset_named
 from gptcore.config.presets import small as small

@@ -9,15 +9,18 @@ minutes.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from gptcore.base.errors import InputError
-from gptcore.base.settings import checked, nearest, replace_settings
+from gptcore.base.settings import checked, nearest, recorded, replace_settings
 from gptcore.config.distillation import DistilConfig
 from gptcore.config.network import LSTMConfig, ModelConfig, NetworkConfig
+from gptcore.config.operations import network_flops
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
 from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, shape_settings
@@ -155,6 +158,32 @@ def _released(family: Family, section: str, values: Any) -> Any:
     if values.get("original") is not True or section not in family.original:
         return values
     return {**family.original[section], **{name: value for name, value in values.items() if name != "original"}}
+
+
+def nearest_preset(model: NetworkConfig, pretrain: Mapping[str, Any] | None = None) -> str:
+    """The name of the preset of a network's family that suits a network of which nobody recorded one.
+
+    :param pretrain: the recorded settings of its pre-training: it is the preset that differs from these and from the
+        network in the fewest settings, whatever a user changed. None: it was trained elsewhere, and it is `paper` for a
+        size with a column of its own in the family's paper, else the preset whose network is nearest in size, by the
+        ratio of the blocks' operations a token. Of equal ones the first.
+    """
+    if pretrain is None and FAMILIES[model.family].size_of(recorded(model)) in FAMILIES[model.family].columns:
+        return "paper"
+
+    def distance(preset: Preset) -> tuple[int, float]:
+        shape = preset.lstm if FAMILIES[model.family].ablation else preset.model
+        ratio = abs(math.log(network_flops(model, 0, told=0) / network_flops(shape, 0, told=0)))
+        if pretrain is None:
+            return 0, ratio
+        own, theirs = {**recorded(model), **pretrain}, {**recorded(shape), **recorded(preset.pretrain)}
+        return sum(own.get(name) != theirs.get(name) for name in {*own, *theirs}), ratio
+
+    known = {}
+    for name in PRESETS:
+        with suppress(InputError):  # not every preset is one of every family
+            known[name] = preset_named(name, {} if FAMILIES[model.family].ablation else {"family": model.family})
+    return min(known, key=lambda name: distance(known[name]))
 
 
 def _of_family(model: NetworkConfig, family: Family) -> NetworkConfig:

@@ -101,6 +101,10 @@ class Family:
         """Whether it learns its tasks from its teacher's models of them, unless settings say otherwise."""
         return bool(self.settings.get("finetune", {}).get("taught", False))
 
+    def size_of(self, model: Mapping[str, Any]) -> str:
+        """The published size that a network has by its recorded settings; empty: none of them."""
+        return next((size for size, shape in self.shapes.items() if shape.items() <= model.items()), "")
+
     def part(self, name: str) -> Any:
         """The part that a field names: ``family.part("network")`` is the class.
 

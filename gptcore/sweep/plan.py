@@ -1,6 +1,6 @@
 """The file of a sweep, read and checked whole before anything runs.
 
-preset = "small"                        # what every trial differs from
+preset = "small"                        # what every trial differs from; none with --checkpoint: the one that suits it
 objective = "validation/bits_per_byte"  # or validation/loss, or validation/score: the mean over `tasks`, x 100
 trials = 12
 rungs = 3                               # 3

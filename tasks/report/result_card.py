@@ -14,14 +14,15 @@ from datetime import UTC, datetime
 from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import REGISTRY, columns_of, task_spec
 from tasks.report.card import linked, table
-from tasks.report.leaderboard import Leaderboard, Row, label_of, published_notes
+from tasks.report.differences import differences
+from tasks.report.leaderboard import Leaderboard, published_notes
+from tasks.report.rows import Row, label_of
 from tasks.report.score import Score
 from tasks.report.suites import EXPERIMENT, kept_row
 from tasks.tracking.tracker import Tracker
 
 _SHOWN = 10  # contenders; the others are a link away
 _PAPER = "paper"
-_DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -307,25 +308,3 @@ def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Conte
         for run, row in runs
     ]
     return sorted(found, key=lambda item: (item.rank, item.row.suite != suite))
-
-
-def differences(theirs: Mapping[str, str], mine: Mapping[str, str], task: str) -> Iterator[str]:
-    """What of a suite's params decides the task's number and is not as in ``mine``: "lr 0.0005", "random weights"."""
-    prefix = f"settings.{task}."
-    if ("checkpoint" in theirs) != ("checkpoint" in mine):
-        yield f"checkpoint {theirs['checkpoint'][:12]}" if "checkpoint" in theirs else "random weights"
-    elif theirs.get("checkpoint") != mine.get("checkpoint"):
-        yield f"checkpoint {theirs['checkpoint'][:12]}"
-    elif "checkpoint" not in theirs:  # both from random weights: the shapes may differ
-        yield from _changed(theirs, mine, "model.")
-    if theirs.get("tokenizer") != mine.get("tokenizer"):
-        yield f"tokenizer {theirs.get('tokenizer', '-')[:12]}"
-    yield from _changed(theirs, mine, prefix)
-    yield from (f"code of {words}" for words in _changed(theirs, mine, "code."))
-
-
-def _changed(theirs: Mapping[str, str], mine: Mapping[str, str], prefix: str) -> Iterator[str]:
-    names = sorted(name for name in {*theirs, *mine} if name.startswith(prefix))
-    for name in names:
-        if theirs.get(name) != mine.get(name):
-            yield f"{name.removeprefix(prefix)} {theirs.get(name, _DEFAULT)}"

@@ -18,8 +18,9 @@ from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
 from tasks.report.card import from_task_note, publish_table, shown, start_note, synthetic_note
 from tasks.report.entries import task_model
-from tasks.report.leaderboard import Leaderboard, label_of
+from tasks.report.leaderboard import Leaderboard
 from tasks.report.result_card import ResultCard, contenders
+from tasks.report.rows import label_of
 from tasks.report.score import Score, dataset_origin
 from tasks.store.artifact import Artifact
 from tasks.store.counts import DatasetCounts
@@ -103,6 +104,7 @@ def result_card(
     datasets: Mapping[str, Artifact],
     checkpoint: Artifact,
     settings: Mapping[str, FinetuneConfig],
+    origin: str,
     found: FineTuned,
     sections: Mapping[str, str],
 ) -> ResultCard:
@@ -110,11 +112,12 @@ def result_card(
 
     :param datasets: task -> its encoded rows: the tasks that were run.
     :param checkpoint: where the first row starts from.
-    :param settings: task -> the first row's settings.
+    :param settings: task -> the first row's settings, ``origin``: whose these are, in words.
     :param sections: heading -> Markdown of what else the card shows.
     """
     names, tracker = list(datasets), Tracker()
-    chosen = {"checkpoint": checkpoint_label(store, checkpoint), "store": store.url, "datasets": datasets_url}
+    chosen = {"checkpoint": checkpoint_label(store, checkpoint), "settings of": origin}
+    chosen |= {"store": store.url, "datasets": datasets_url}
     others = []
     if len(names) == 1:
         name = names[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,3 +118,8 @@ def commit_of(manifest: Mapping[str, Any]) -> str:
 
 def _percent(fractions: Mapping[str, float]) -> dict[str, float]:
     return {column: 100 * value for column, value in fractions.items()}
+
+
+def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:
+    """What a reader must know of the scores, each thing once."""
+    return tuple(dict.fromkeys(note for score in scores for note in score.notes))

@@ -22,24 +22,33 @@ from typing import TYPE_CHECKING, Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_json_atomic
 from gptcore.config import FinetuneConfig
+from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
+from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
-from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_notes, published_rows, split_of
+from tasks.report.card import table
+from tasks.report.differences import chosen_on_of, told_apart
+from tasks.report.leaderboard import Leaderboard, published_notes
+from tasks.report.rows import Cell, Kind, Row, label_of, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import state_folder
 from tasks.tracking.tracker import Run, Tracker, flatten
-from tasks.tracking.views import LEADERBOARD, leaderboard_line
+from tasks.tracking.views import (
+    LEADERBOARD,
+    LEADERBOARD_VIEW,
+    PRETRAIN,
+    View,
+    leaderboard_line,
+    metric,
+    save_views,
+    tag,
+    view_path,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
-
-
-from gptcore.nlu.blimp import BLIMP
-from gptcore.nlu.published import OURS
-from tasks.report.card import table
-from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_views, tag, view_path
 
 EXPERIMENT = LEADERBOARD
 PUBLISHED_EXPERIMENT = "gptmill/published"
@@ -50,7 +59,7 @@ the commits that made it, and a row of several says so."""
 _VERSION = 1  # of what a suite's digest covers
 _CELL = "cell."  # tags: what stands behind a column's number
 _GLUE = "glue/"  # metrics: a task's part of GLUE's average
-_FILE_VERSION = 4  # of the file that keeps the rows
+_FILE_VERSION = 5  # of the file that keeps the rows
 _SQLITE = "sqlite:///"
 
 
@@ -73,18 +82,9 @@ class Suite:
     def name(self) -> str:
         """How the row is called: short enough for a table, with the start of the digest to tell two apart; and how
         epochs were chosen, where that is not the default."""
-        chosen_on = _chosen_on(dict(flatten(self.identity)))
+        chosen_on = chosen_on_of(dict(flatten(self.identity)))
         protocol = "" if chosen_on in ("", FinetuneConfig.select) else f", select {chosen_on}"
         return f"{self.label}{protocol} {self.digest[:6]}"
-
-
-def _chosen_on(identity: Mapping[str, Any]) -> str:
-    """What epochs are chosen on in a row: FinetuneConfig.select of its tasks; empty where it has none.
-
-    :param identity: flat, as MLflow keeps it; older versions chose on dev rows, and did not say so.
-    """
-    tasks = {name.split(".")[1] for name in identity if name.startswith("settings.")}
-    return " or ".join(sorted({str(identity.get(f"settings.{task}.select", "dev")) for task in tasks}))
 
 
 def open_suite(tracker: Tracker, suite: Suite) -> Run:
@@ -112,7 +112,7 @@ def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
     cells = {column: _cell(column, runs) for column, runs in by_column.items()}
     parts = {task: statistics.median(values) for task, values in glue.items()}
     data = suite.identity.get("data", {})
-    chosen_on = _chosen_on(dict(flatten(suite.identity)))
+    chosen_on = chosen_on_of(dict(flatten(suite.identity)))
     row = (suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
     return Row(*row, data=data, chosen_on=chosen_on)
 
@@ -256,7 +256,7 @@ def kept_row(run: MlflowRun, kind: Kind) -> Row:
     tags = run.data.tags
     of = "data."
     data = {name.removeprefix(of): value for name, value in run.data.params.items() if name.startswith(of)}
-    name, chosen_on = run.info.run_name, _chosen_on(run.data.params)
+    name, chosen_on = run.info.run_name, chosen_on_of(run.data.params)
     row = Row(name, kind, tags.get("split", "dev"), {}, suite=tags["suite"], data=data, chosen_on=chosen_on)
     return _whole(row, run.data.metrics, tags)
 
@@ -269,13 +269,10 @@ def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
 def read_rows(tracker: Tracker) -> list[Row]:
     """The rows of the leaderboard that MLflow alone knows: ours, newest first, then the baselines."""
     kinds: tuple[Kind, ...] = ("ours", "baseline")
-    rows = [kept_row(run, kind) for kind in kinds for run in tracker.search(EXPERIMENT, {"kind": kind})]
-    return [row for row in rows if row.percent]
-
-
-def notes_on(scores: Sequence[Score]) -> tuple[str, ...]:
-    """What a reader must know of the scores, each thing once."""
-    return tuple(dict.fromkeys(note for score in scores for note in score.notes))
+    runs = [(run, kept_row(run, kind)) for kind in kinds for run in tracker.search(EXPERIMENT, {"kind": kind})]
+    runs = [(run, row) for run, row in runs if row.percent]
+    words = told_apart([(label_of(row), run.data.params) for run, row in runs])
+    return [dataclasses.replace(row, differs=text) for (_, row), text in zip(runs, words, strict=True)]
 
 
 def kept_leaderboard(tracker: Tracker | None = None) -> tuple[Leaderboard, str]:
@@ -344,21 +341,10 @@ PUBLISHED_PAGE = View(
     "published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, **_widths([BLIMP]), tag("table"): 110}
 )
 _PERPLEXITY = metric("validation/perplexity")
-PRETRAIN_PAGE = View(
-    "perplexities",
-    "Held-out perplexity",
-    "",
-    _PERPLEXITY,
-    {
-        _PERPLEXITY: 170,
-        metric("validation/bigram_perplexity"): 210,
-        metric("validation/trigram_perplexity"): 210,
-        metric("train/loss"): 90,
-        metric("tokens_seen"): 110,
-        metric("tokens_per_second"): 150,
-    },
-    ascending=True,
-)
+_MEASURED = {"validation/bigram_perplexity": 210, "validation/trigram_perplexity": 210, "train/loss": 90}
+_MEASURED |= {"tokens_seen": 110, "tokens_per_second": 150}
+_OF_MODELS = {_PERPLEXITY: 170, **{metric(name): width for name, width in _MEASURED.items()}}
+PRETRAIN_PAGE = View("perplexities", "Held-out perplexity", "", _PERPLEXITY, _OF_MODELS, ascending=True)
 
 
 def show_experiments(tracker: Tracker) -> None:
@@ -371,7 +357,12 @@ def show_experiments(tracker: Tracker) -> None:
     ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
     here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
     numbers = _NUMBERS | _widths([*board.own_tasks, *board.zero_shot[:1]])  # those that some row has
-    page = dataclasses.replace(LEADERBOARD_PAGE, columns={**numbers, **LEADERBOARD_PAGE.columns})
+    told = {row.suite: row.differs for row in board.rows}
+    for run in tracker.search(EXPERIMENT, {"kind": "ours"}):
+        if (words := told.get(run.data.tags["suite"], "")) != run.data.tags.get("differs", ""):
+            tracker.client.set_tag(run.info.run_id, "differs", words)
+    columns = {**numbers, **LEADERBOARD_PAGE.columns, **({tag("differs"): 200} if any(told.values()) else {})}
+    page = dataclasses.replace(LEADERBOARD_PAGE, columns=columns)
     views = [page, *([BLIMP_PAGE] if board.zero_shot else [])]
     save_views(tracker, EXPERIMENT, views, _description(board, here, there))
     models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
@@ -388,7 +379,7 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
     header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
-    rows = [(row.name + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
+    rows = [(row.told + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
     return f"{links}\n\n{table(header, rows)}{more}\n"

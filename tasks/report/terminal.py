@@ -18,7 +18,8 @@ from rich.text import Text
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS, TASK_OF_COLUMN, task_spec
 from gptcore.nlu.spec import METRIC_TITLES
-from tasks.report.leaderboard import LOW, Leaderboard, Row, is_paper, published_notes
+from tasks.report.leaderboard import LOW, Leaderboard, published_notes
+from tasks.report.rows import Row, is_paper
 
 WIDTH = 100
 _HEADING = 12  # a suite's name is wrapped, and its longer words are cut, to this many characters
@@ -59,16 +60,16 @@ class _Column:
 
     @property
     def heading(self) -> list[str]:
-        """The name in lines of the column's width, a suite's digest on a line of its own."""
+        """The name in lines of the column's width, a suite's digest on a line of its own, then how it differs."""
         if self.row.kind == "published":
             return ["the paper", "(test)"]
         label, _, digest = self.row.name.rpartition(" ")
-        return [*textwrap.wrap(label, self.width), *textwrap.wrap(digest, self.width)]
+        return [line for text in (label, digest, self.row.differs) for line in textwrap.wrap(text, self.width)]
 
     @property
     def width(self) -> int:
         """Characters: of the longest cell or line of the heading."""
-        longest = max(map(len, self.row.name.split())) if self.row.kind != "published" else len("the paper")
+        longest = max(map(len, self.row.told.split())) if self.row.kind != "published" else len("the paper")
         return max(min(longest, _HEADING), *map(len, self.texts.values()))
 
 
@@ -185,7 +186,7 @@ def _higher(board: Leaderboard, shown: Sequence[Row], left: Sequence[Row]) -> li
         same = [row for row in shown if row.kind == "ours" and row.data.get(task) == best.data.get(task)]
         beside = [row for row in same if column in row.percent]
         if beside and best.percent[column] > max(row.percent[column] for row in beside):
-            found.append(f"{column} {best.percent[column]:.1f} ({best.name})")
+            found.append(f"{column} {best.percent[column]:.1f} ({best.told})")
     return [f"higher there: {', '.join(found)}"] if found else []
 
 
@@ -195,7 +196,7 @@ def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row])
     shown = Leaderboard(tuple(row for row in board.rows if row.name in names or row.kind == "baseline"), board.notes)
     remarks = [""]
     if left:
-        remarks.append(f"{len(left)} more: {', '.join(row.name for row in left)} (gptmill leaderboard --wide)")
+        remarks.append(f"{len(left)} more: {', '.join(row.told for row in left)} (gptmill leaderboard --wide)")
         remarks += _higher(board, [suite.row for suite in suites], left)
     by_metric: dict[str, list[str]] = {}
     for name in shown.tasks:

@@ -66,6 +66,8 @@ class PretrainRequest(Training[Artifact]):
     """Of a graph's entities in the shards, for a family that has them beside words."""
     label: str = ""
     """What people call it; empty: by its digest."""
+    preset: str = ""
+    """Of which its settings are, a user's own on top: what is fine-tuned from it takes that one's."""
 
     def __post_init__(self) -> None:
         family, tokenizer = FAMILIES[self.model.family], self.encoded.tokenizer_digest
@@ -164,7 +166,8 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
         there = WeightsCounts.of(store, start)
         before = {"tokens_seen_before": (there.tokens_seen or 0) + there.tokens_seen_before}
     nproc, threads = processes_and_threads(request.nproc, beside or 1)
-    tags = run_tags(kind="pretrain", store_digest=recipe.digest, data_digest=shards.digest, tokenizer_digest=digest)
+    digests = {"store_digest": recipe.digest, "data_digest": shards.digest, "tokenizer_digest": digest}
+    tags = run_tags(kind="pretrain", preset=request.preset, **digests)
 
     with Tracker().open(EXPERIMENT, f"pretrain {recipe.digest[:8]}", recipe.digest, tags, settings) as run:
         if not has_inputs(run):
@@ -174,7 +177,8 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
             job = request.job(workspace, threads)
             result = {**follow_job(store, recipe, job, run, "pretrain", alone=True, nproc=nproc), **before}
             write_pretrained_card(workspace / "model", store, shards, settings, result, start, teacher)
-            return {**result, "family": request.model.family, "tokenizer_digest": digest}
+            said = {"family": request.model.family, "preset": request.preset}
+            return {**result, **said, "tokenizer_digest": digest}
 
         built = build(store, recipe, produce, "pretrain", _made, transient=CHECKPOINTS)
         if not run.finished:

@@ -247,6 +247,8 @@ class WeightsCounts(Counts):
     """What any language model of the store says of itself: stage `pretrain` or `imported`."""
 
     tokenizer_digest: str
+    preset: str = ""
+    """Of which its settings were, a user's own on top; empty: nobody recorded it."""
     tokens_seen: int | None = None
     """None: it was trained elsewhere."""
     tokens_seen_before: int = 0

@@ -8,7 +8,9 @@ from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
+from gptcore.config import PRESETS, nearest_preset, network_config
 from tasks.store.artifact import Artifact
+from tasks.store.counts import WeightsCounts
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record
 from tasks.store.store import Store
@@ -104,6 +106,29 @@ def teacher_of(store: Store, model: Artifact) -> Artifact | None:
     """The model that a pre-trained one learnt from; None where it learnt from text alone."""
     teacher = store.manifest(model)["inputs"].get("teacher")
     return store.artifact(teacher["stage"], teacher["digest"]) if teacher else None
+
+
+def inherited_preset(model: Artifact, called: str = "the checkpoint") -> tuple[str, str]:
+    """The name of the preset whose settings suit a language model, and why, in words.
+
+    It is that of the model whose weights its pre-training went on from; else the one that is recorded with it; else its
+    teacher's; else :func:`gptcore.config.presets.nearest_preset` finds it by what is recorded.
+
+    :param called: what the words call the model.
+    """
+    home = home_of(model)
+    manifest = home.manifest(model)
+    inputs = ((role, manifest["inputs"].get(role)) for role in ("start", "teacher"))
+    before = {role: home.find(item["stage"], item["digest"]) for role, item in inputs if item}
+    if start := before.get("start"):
+        return inherited_preset(start, f"its ancestor {start.short}")
+    if (name := WeightsCounts.parse(manifest["counts"]).preset) in PRESETS:
+        return name, f"which pre-trained {called}"
+    if teacher := before.get("teacher"):
+        return inherited_preset(teacher, f"its teacher {teacher.short}")
+    network, pretrain = network_config(manifest["config"]["model"]), manifest["config"].get("pretrain")
+    name = nearest_preset(network, pretrain)
+    return name, f"nearest {'to what is recorded of' if pretrain else 'in size to'} {called}"
 
 
 def own_tokenizer(store: Store, artifact: Artifact) -> Artifact:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tasks.report.leaderboard import Cell, Row
+from tasks.report.rows import Cell, Row
 from tasks.report.suites import EXPERIMENT, record_row
 from tasks.tracking.tracker import Tracker
 from tests.benchmarks.table import Rate, line

@@ -28,7 +28,7 @@ from gptcore.prompting.tasks import evaluation_texts
 from gptcore.text.parts import read_corpus
 from tasks.report import analysis as analysis_report
 from tasks.report.analysis import Analysis
-from tasks.report.leaderboard import Cell, Row
+from tasks.report.rows import Cell, Row
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker

@@ -15,7 +15,8 @@ from flows.forms.settings import chosen_preset
 from flows.trainings.grid import arms_of
 from gptcore.base.errors import InputError
 from gptcore.evaluation.speed import KINDS
-from tasks.report.leaderboard import Leaderboard, Row
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.rows import Row
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
@@ -140,7 +141,9 @@ def test_what_does_not_go_together_is_refused_in_one_line(
         form.check()
 
 
-def test_a_task_without_data_is_refused_before_any_work(world: tuple[str, str], store: str, tmp_path: Path) -> None:
+def test_a_task_without_data_is_refused_before_any_work(
+    board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
     (tmp_path / "RTE").symlink_to(Path(world[1]) / "RTE")
     given: dict[str, Any] = {"store": store, "datasets": str(tmp_path), "from_task": "mnli"}
     with pytest.raises(InputError, match="no data for mnli; found rte"):
@@ -148,7 +151,7 @@ def test_a_task_without_data_is_refused_before_any_work(world: tuple[str, str], 
     with pytest.raises(
         InputError, match=r"^--from-task mnli: rte starts from its model; \S+: no data for mnli; found rte"
     ):
-        FinetuneAllParameters(checkpoint="", **given).check()
+        FinetuneAllParameters(**given).check()
     (tmp_path / "SST-2").symlink_to(Path(world[1]) / "SST-2")
     own = {"store": store, "datasets": str(tmp_path), "preset": "best"}
     with pytest.raises(

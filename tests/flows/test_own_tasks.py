@@ -177,14 +177,22 @@ def test_the_command_shows_the_column_of_the_file_that_it_was_given(
     assert shown[0].rows
 
 
-def test_one_own_task_needs_no_datasets(board: Leaderboard, store: str, files: dict[str, str]) -> None:
+def test_one_own_task_needs_no_datasets_and_no_settings(
+    board: Leaderboard, store: str, shelf: Store, files: dict[str, str]
+) -> None:
+    """It has the demo's settings, which pre-trained the checkpoint, its file's batch size, and the option's epochs."""
 
-    form = FinetuneParameters(task=files["weather"], store=store, epochs=1, seeds=1, batch_size=8, lr=1e-3)
+    form = FinetuneParameters(task=files["weather"], store=store, epochs=2)
     form.check()
     found = finetune(form)
     assert found.own_tasks == ["weather"]
     ours = next(row for row in found.rows if row.kind == "ours")
     assert set(ours.percent) == {"weather"}
+    tuned = [shelf.manifest(model)["config"]["finetune"] for model in shelf.list("finetune")]
+    (new,) = (each for each in tuned if each["epochs"] == 2)
+    assert (new["lr"], new["batch_size"], new["warmup"], new["seed"]) == (5e-4, 4, 0.1, 0)
+    (suite,) = Tracker().search("gptmill/leaderboard", {"suite": ours.suite})
+    assert suite.data.tags["settings_of"] == "preset demo, which pre-trained the checkpoint"
 
 
 def test_predict_and_evaluate_know_it(

@@ -21,7 +21,7 @@ from flows.forms import generation, knowledge, parameters
 from flows.forms.fields import given_fields, options_of
 from flows.forms.readers import toml_file
 from gptcore.families import offered
-from tasks.report.leaderboard import Cell, Row
+from tasks.report.rows import Cell, Row
 from tasks.report.suites import kept_leaderboard
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
@@ -38,6 +38,8 @@ ONLY_IN_THE_BROWSER = {
     ("GenerateParameters", name)
     for name in ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "out")
 }
+OTHERS_DEFAULT = {("StudentsParameters", "preset"), ("DistillationParameters", "preset")}
+"""Form and field whose option is another form's, too, with another default."""
 NOTHING_SAID = {"shard", "pretrained", "overrides", "task", "sweep", "titles"}
 """Fields whose default no help text says: flags, what must be given, and settings, of which none is the default."""
 
@@ -80,10 +82,12 @@ def test_every_default_that_help_says_is_the_forms(form: str) -> None:
     for option in options_of(FORMS[form]):
         field = FORMS[form].model_fields[option.field]
         text = there[option.flag].help or ""
-        if option.field in NOTHING_SAID and option.said_default == "":
+        if (form, option.field) in OTHERS_DEFAULT:
+            assert "--teacher" in text, "the option's words are another form's, and tell of this one"
+        elif option.field in NOTHING_SAID and option.said_default == "":
             assert field.is_required() or field.default in (True, False, {}), option.field
         elif field.default in ("", [], 0, -1):
-            mark = field.default if isinstance(field.default, int) else "Empty"
+            mark = f"{field.default:g}" if isinstance(field.default, int | float) else "Empty"
             words = (field.description or "").rpartition(f"{mark}: ")[2].removesuffix(".")
             assert words, (form, option.field)
             assert text.endswith(f" ({words})"), "the browser's words for it"

@@ -10,9 +10,9 @@ import pytest
 from gptcore.nlu.blimp import COLUMNS as BLIMP
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY, task_spec
-from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
-from tasks.report.score import Score, score_of
-from tasks.report.suites import notes_on
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.rows import Cell, Row, published_rows
+from tasks.report.score import Score, notes_on, score_of
 
 ALL = dict.fromkeys(COLUMNS, 50.0)
 

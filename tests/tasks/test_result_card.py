@@ -9,9 +9,10 @@ import pytest
 
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.card import filled, linked
-from tasks.report.leaderboard import Cell, Leaderboard, Row, published_rows
+from tasks.report.leaderboard import Leaderboard
 from tasks.report.result_card import Contender, ResultCard, differences
 from tasks.report.result_page import with_result
+from tasks.report.rows import Cell, Row, published_rows
 from tasks.report.score import Score
 
 MODEL = "/store/finetune/" + "ab" * 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.metrics import GLUE
-from tasks.report.leaderboard import Row, label_of
+from tasks.report.differences import told_apart
+from tasks.report.leaderboard import Leaderboard
 from tasks.report.result_card import contenders
+from tasks.report.rows import Row, label_of
 from tasks.report.score import Score, commit_of, finetune_origin, zero_shot_of
 from tasks.report.suites import (
     EXPERIMENT,
@@ -265,3 +268,32 @@ def test_a_broken_file_of_kept_rows_is_written_anew(tracker: Tracker, home: Path
     kept_leaderboard(tracker)
     (home / "leaderboard.json").write_text("{", encoding="utf-8")
     assert kept_leaderboard(tracker)[0] == read_leaderboard(tracker)
+
+
+def test_rows_of_one_checkpoint_say_in_what_their_settings_differ() -> None:
+    """From the usual value of the rows of the same label and checkpoint; of equals from the older one's."""
+
+    def params(checkpoint: str = "a" * 64, **changes: str) -> dict[str, str]:
+        usual = {
+            f"{task}.{name}": value for task in ("rte", "sst2") for name, value in (("lr", "0.0005"), ("epochs", "3"))
+        }
+        settings = {f"settings.{name}": value for name, value in {**usual, **changes}.items()}
+        return {"checkpoint": checkpoint, "tokenizer": "t", **settings}
+
+    paper = {"rte.lr": "6.25e-05", "sst2.lr": "6.25e-05", "rte.epochs": "1", "sst2.from_task": "mnli"}
+    rows = [params(), params(**paper), params(), params("b" * 64, **paper)]
+    assert told_apart([("pre-trained", row) for row in rows]) == [
+        "",
+        "lr 6.25e-5, 1 epoch (rte), from mnli (sst2)",
+        "",
+        "",
+    ]
+    older = params(**{"rte.max_train_rows": "100", "sst2.max_train_rows": "100"}), params()
+    assert told_apart([("pre-trained", row) for row in older]) == ["100 rows", ""]
+    assert told_apart([("pre-trained", row) for row in reversed(older)]) == ["all rows", ""]
+    many = params(**{f"{task}.{name}": "1" for task in ("rte", "sst2") for name in ("lr", "warmup", "seed", "epochs")})
+    assert told_apart([("a", many), ("b", params()), ("a", params())])[:2] == ["lr 1, seed 1, 1 epoch, ...", ""]
+    row = Row("pre-trained 123456", "ours", "dev", {"rte": 50.0}, differs="lr 1e-4")
+    board = Leaderboard((row,))
+    assert board.record(row)["suite"] == "pre-trained 123456 (lr 1e-4)"
+    assert next(csv.DictReader(board.render("csv").splitlines()))["settings"] == "lr 1e-4"

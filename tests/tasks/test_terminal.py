@@ -11,7 +11,8 @@ from rich.console import Console
 
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY
-from tasks.report.leaderboard import Cell, Kind, Leaderboard, Row, published_rows
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.rows import Cell, Kind, Row, published_rows
 from tasks.report.terminal import print_board
 
 

@@ -1,0 +1,86 @@
+"""A fine-tune takes the settings that suit its checkpoint: its preset's by name, else by what is recorded of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.forms.parameters import FinetuneParameters
+from flows.forms.settings import inherited, preset_on, sweep_on, with_options
+from gptcore.base.settings import recorded
+from gptcore.config import FinetuneConfig, nearest_preset, network_config, preset_named
+from gptcore.families import FAMILIES
+from tasks.store.artifact import Artifact, Recipe
+from tasks.store.lineage import inherited_preset
+from tasks.store.store import Store
+
+CHANGES: dict[str, Any] = {"model": {"n_layer": 3, "n_vocab": 999}, "pretrain": {"steps": 7, "lr": 1e-3, "seed": 5}}
+BERT_BASE = {"n_layer": 12, "n_head": 12, "n_embd": 768, "n_inner": 3072}  # its section 3
+BERT_TINY = {"n_layer": 2, "n_head": 2, "n_embd": 128, "n_inner": 512}  # Turc et al. 2019, Table 1
+
+
+@pytest.mark.parametrize("family", ["gpt", "gpt2", "bert", "albert", "electra"])
+@pytest.mark.parametrize("name", ["demo", "small", "paper"])
+def test_a_preset_is_told_by_what_is_recorded_whatever_was_changed(name: str, family: str) -> None:
+    preset = preset_named(name, {"family": family, **CHANGES})
+    assert nearest_preset(preset.model, recorded(preset.pretrain)) == name
+
+
+def test_a_foreign_model_has_the_preset_nearest_in_size() -> None:
+    for shape, name in ((BERT_BASE, "paper"), (BERT_TINY, "demo"), ({**BERT_BASE, "n_layer": 24}, "paper")):
+        assert nearest_preset(network_config({"family": "bert", "n_vocab": 30_522, **shape})) == name
+
+
+def test_the_ancestor_says_it_then_the_checkpoint_then_its_teacher(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+
+    def made(stage: str, said: str = "", preset: str = "paper", **inputs: Artifact) -> Artifact:
+        of = preset_named(preset)
+        config = {"model": recorded(of.model), **({"pretrain": recorded(of.pretrain)} if stage == "pretrain" else {})}
+        counts = {"tokenizer_digest": "t", **({"preset": said} if said else {})}
+        recipe = Recipe(stage, 1, {**config, "said": said}, inputs)
+        return store.build(recipe, lambda _: counts).artifact
+
+    named, older, foreign = made("pretrain", "small"), made("pretrain", preset="demo"), made("imported", preset="long")
+    assert inherited_preset(named) == ("small", "which pre-trained the checkpoint")
+    assert inherited_preset(older) == ("demo", "nearest to what is recorded of the checkpoint")
+    assert inherited_preset(foreign) == ("small", "nearest in size to the checkpoint"), "of equal sizes the first"
+    assert inherited_preset(made("pretrain", "of another version")) == (
+        "paper",
+        "nearest to what is recorded of the checkpoint",
+    )
+    on = made("pretrain", "paper", start=named)
+    assert inherited_preset(on) == ("small", f"which pre-trained its ancestor {named.short}")
+    student = made("pretrain", teacher=named)
+    assert inherited_preset(student) == ("small", f"which pre-trained its teacher {named.short}")
+    assert inherited_preset(made("pretrain", "demo", teacher=named))[0] == "demo"
+
+    form = FinetuneParameters(task="rte", checkpoint=named.digest, max_train_rows=0, overrides={"finetune": {"lr": 1}})
+    family, preset, origin = preset_on(form, store, named)
+    assert (preset.finetune.lr, preset.finetune.max_train_rows, origin) == (
+        1.0,
+        5000,
+        "preset small, which pre-trained the checkpoint",
+    )
+    tuned = with_options(form, family, {"rte": preset.finetune_for("rte"), "sst2": preset.finetune})
+    assert (tuned["rte"].epochs, tuned["sst2"].epochs, tuned["rte"].max_train_rows) == (2, 1, None)
+    asked, origin = inherited(form.model_copy(update={"preset": "paper"}), named)
+    assert (asked.preset, origin) == ("paper", "preset paper, as asked for")
+
+    plan = {"objective": "dev/score", "trials": 1}
+    assert sweep_on(store, plan, named.digest)[0] == {**plan, "preset": "small"}
+    assert sweep_on(store, {**plan, "preset": "demo"}, named.digest) == ({**plan, "preset": "demo"}, ())
+
+
+def test_a_published_size_brings_its_own_fine_tuning(tmp_path: Path) -> None:
+    """ELECTRA's Table 7: rates, and how they fall from layer to layer."""
+    store, shapes = Store(str(tmp_path)), FAMILIES["electra"].shapes
+    for size, lr, decay in (("small", 3e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9)):
+        network = recorded(network_config({"family": "electra", "n_vocab": 30_522, **shapes[f"electra-{size}"]}))
+        model = store.build(Recipe("imported", 1, {"model": network}), lambda _: {"tokenizer_digest": "t"}).artifact
+        family, preset, _ = preset_on(FinetuneParameters(task="rte"), store, model)
+        assert (preset.name, preset.finetune.lr, preset.finetune.layer_decay) == ("paper", lr, decay)
+        lower = FinetuneParameters(task="rte", layer_decay=1, lm_coef=0.5)
+        assert with_options(lower, family, {"rte": FinetuneConfig(lm_coef=0)})["rte"].layer_decay is None
