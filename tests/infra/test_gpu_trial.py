@@ -19,7 +19,7 @@ def test_rehearsal_without_orchestrator_tracker_or_cleaners(tmp_path: Path) -> N
     for name in ("prefect", "mlflow", "spacy", "ftfy"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError({name!r})\n", encoding="utf-8")
     environment = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    command = [TRIAL, tmp_path / "out", "--rehearse"]
+    command = [TRIAL, tmp_path / "out", "--rehearse", "--minutes", "14"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
