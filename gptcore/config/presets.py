@@ -151,11 +151,9 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
 
 def _released(family: Family, section: str, values: Any) -> Any:
     """A section of a user's settings, with what its ``original = true`` stands for in the family."""
-    if not isinstance(values, Mapping):
-        return values
-    if section == "tasks":
+    if section == "tasks" and isinstance(values, Mapping):
         return {task: _released(family, "finetune", own) for task, own in values.items()}
-    if values.get("original") is not True or section not in family.original:
+    if not isinstance(values, Mapping) or values.get("original") is not True or section not in family.original:
         return values
     return {**family.original[section], **{name: value for name, value in values.items() if name != "original"}}
 

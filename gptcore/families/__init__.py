@@ -77,8 +77,7 @@ class Family:
     columns: Mapping[str, SettingsBySection] = field(default_factory=dict)
     """Published size -> what it has otherwise than the preset `paper`: its column in the paper's tables."""
     original: SettingsBySection = field(default_factory=dict)
-    """Section -> the settings that ``original = true`` stands for in it, those of the family's release (original code);
-    empty: the setting itself means GPT-1's release, or is refused."""
+    """Section -> settings of the family's release, for which ``original = true`` stands; none: GPT-1's, or refused."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of published sizes."""
 

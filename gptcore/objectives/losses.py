@@ -175,25 +175,14 @@ class WordScores(NamedTuple):
     """[V]; None: zeros."""
 
 
-def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float, weight: Tensor) -> Tensor:
-    """T^2 * KL(teacher || student) of softmaxes at a temperature T, in nats and float32 (DistilBERT, section 3).
-
-    T^2 keeps the gradient's size ("Distilling the Knowledge in a Neural Network", Hinton et al. 2015, section 2). The
-    plain form of :func:`fused_soft_target_loss`.
-
-    :param student, teacher: logits [N, V].
-    :param weight: [N], or one number for all.
-    """
-    theirs = F.log_softmax(teacher.float() / temperature, -1)
-    ours = F.log_softmax(student.float() / temperature, -1)
-    nats = (theirs.exp() * (theirs - ours)).sum(-1)  # (N,)
-    return (nats * weight).sum() * temperature**2
-
-
 def fused_soft_target_loss(student: WordScores, teacher: WordScores, temperature: float, weight: Tensor) -> Tensor:
-    """:func:`soft_target_loss` without ever holding all the logits of either network.
+    """T^2 * KL(teacher || student) of softmaxes at a temperature T, in nats (DistilBERT, section 3).
 
-    The matrix products run in the autocast type, the softmaxes in float32. No gradient goes to the teacher.
+    T^2 keeps the gradient's size ("Distilling the Knowledge in a Neural Network", Hinton et al. 2015, section 2). Never
+    are all the logits of either network held at once. The matrix products run in the autocast type, the softmaxes in
+    float32. No gradient goes to the teacher.
+
+    :param weight: of each of N positions, or one number for all.
     """
     hidden, table, bias = student
     if not torch.is_grad_enabled():  # the function below does not see that

@@ -91,8 +91,8 @@ def adam(model: nn.Module, settings: TrainingConfig, rates: Sequence[Rated] | No
 class AdamAndMuon(torch.optim.Optimizer):
     """Two of torch's optimisers, each with parameters of its own, as one: of one rate and one state.
 
-    :param fused: parameters that are several matrices, one below the other, and those of ``muon`` that stand for them:
-        each moves its rows of the parameter by itself. The state is that of the whole.
+    :param fused: parameters that are several matrices, one below the other -> those of ``muon`` that stand for these;
+        the state is that of the whole.
     """
 
     def __init__(self, adam: AdamW, muon: Muon, fused: Mapping[nn.Parameter, Sequence[nn.Parameter]]) -> None:
@@ -105,8 +105,7 @@ class AdamAndMuon(torch.optim.Optimizer):
         """See :meth:`torch.optim.Optimizer.step`."""
         for whole, matrices in self._fused.items():
             assert whole.grad is not None, "each of them is trained"
-            kept = self.state[whole] or {"momentum_buffer": torch.zeros_like(whole)}
-            self.state[whole] = kept
+            kept = self.state[whole] = self.state[whole] or {"momentum_buffer": torch.zeros_like(whole)}
             rows = (each.chunk(len(matrices)) for each in (whole.data, whole.grad, kept["momentum_buffer"]))
             for matrix, values, gradient, momentum in zip(matrices, *rows, strict=True):
                 matrix.data, matrix.grad, self.state[matrix] = values, gradient, {"momentum_buffer": momentum}
@@ -136,8 +135,7 @@ def adam_and_muon(model: nn.Module, settings: TrainingConfig) -> AdamAndMuon:
     others = [p for p in model.parameters() if id(p) not in inside]
     joined = {p for name, p in model.named_parameters() if name.endswith("qkv.weight")}
     fused = {p: [nn.Parameter(rows) for rows in p.data.chunk(3)] for p in mine if p in joined}
-    matrices = [matrix for p in mine for matrix in fused.get(p, [p])]
-    group = {"params": matrices, "factor": 1.0, "released": None}
+    group = {"params": [matrix for p in mine for matrix in fused.get(p, [p])], "factor": 1.0, "released": None}
     muon = Muon([group], lr=settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
     return AdamAndMuon(adam(model, settings, [Rated(1.0, others)]), muon, fused)
 
@@ -202,11 +200,10 @@ def rates_by_depth(model: Classifier, config: FinetuneConfig) -> list[Rated] | N
         return None
     depths = model.network.parameters_by_depth()
     below = {parameter for depth in depths for parameter in depth}
-    rates = [Rated(1.0, [parameter for parameter in model.parameters() if parameter not in below])]
+    head = Rated(1.0, [parameter for parameter in model.parameters() if parameter not in below])
     left_out = int(config.layer_decay_original and not model.network.pools)
-    for power, depth in enumerate(reversed(depths), start=1 + left_out):
-        rates.append(Rated(config.layer_decay**power, depth))
-    return rates
+    powers = enumerate(reversed(depths), start=1 + left_out)
+    return [head, *(Rated(config.layer_decay**power, depth) for power, depth in powers)]
 
 
 Schedule = Callable[[int], float]

@@ -12,15 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import (
-    DistilConfig,
-    EncoderConfig,
-    KnowledgeEncoderConfig,
-    ModelConfig,
-    NetworkConfig,
-    PretrainConfig,
-    preset_named,
-)
+from gptcore.config import DistilConfig, EncoderConfig, KnowledgeEncoderConfig, ModelConfig, NetworkConfig, preset_named
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.data.feed import MicroBatch
 from gptcore.families import FAMILIES
@@ -35,7 +27,7 @@ from gptcore.objectives.distillation import (
     distillation_objective,
     start_from_teacher,
 )
-from gptcore.objectives.losses import WordScores, fused_soft_target_loss, soft_target_loss
+from gptcore.objectives.losses import WordScores, fused_soft_target_loss
 from gptcore.objectives.objective import Text
 from tests.expected import expected as table_of
 
@@ -88,7 +80,7 @@ def objective_of(
 ) -> tuple[Student, Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]]:
     own = FAMILIES[student.family].part("objective")
     learnt = Distilled(own, reading, teacher.eval(), config)
-    trained = learnt.network(network(student, 1), PretrainConfig(), torch.Generator().manual_seed(2))
+    trained = learnt.network(network(student, 1), preset_named("demo").pretrain, torch.Generator().manual_seed(2))
     assert isinstance(trained, Student)
     return trained.train(), learnt.objective(trained, preset_named("demo").pretrain)
 
@@ -99,7 +91,7 @@ def objective_of(
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("n", [3, 300])
-def test_fused_soft_targets_are_the_plain_ones(n: int, temperature: float, with_bias: bool) -> None:
+def test_soft_targets_are_torchs_divergence(n: int, temperature: float, with_bias: bool) -> None:
     """Value and every gradient, over more rows than are held at once, with vocabularies read at two widths."""
     mine = [drawn(n, 8, seed=1), drawn(V, 8, seed=2), drawn(V, seed=3) if with_bias else None]
     its = WordScores(drawn(n, 5, seed=4), drawn(V, 5, seed=5), drawn(V, seed=6) if with_bias else None)
@@ -114,20 +106,13 @@ def test_fused_soft_targets_are_the_plain_ones(n: int, temperature: float, with_
             loss = fused_soft_target_loss(WordScores(hidden, table, bias), its, temperature, weight)
         else:
             scores = F.linear(hidden, table, bias)
-            loss = soft_target_loss(scores, F.linear(*its), temperature, weight)
+            told = F.softmax(F.linear(*its) / temperature, -1)
+            nats = F.kl_div(F.log_softmax(scores / temperature, -1), told, reduction="none").sum(-1)
+            loss = temperature**2 * (weight * nats).sum()
         (3 * loss).backward()
         found.append([loss, *(part.grad for part in parts if part is not None)])
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
-
-
-def test_soft_targets_are_torchs_divergence_and_0_of_oneself() -> None:
-    student, teacher, T2 = drawn(6, V), drawn(6, V, seed=1), 2.0
-    expected = nn.KLDivLoss(reduction="batchmean")(
-        F.log_softmax(student / T2, -1), F.softmax(teacher / T2, -1)
-    ) * T2**2  # fmt: skip
-    torch.testing.assert_close(soft_target_loss(student, teacher, T2, torch.tensor(1 / 6)), expected)
-    assert soft_target_loss(teacher, teacher, T2, torch.tensor(1.0)).abs() < 1e-5
 
 
 def test_a_loss_of_distilbert_is_that_of_its_paper() -> None:
@@ -230,7 +215,8 @@ def test_a_decoder_learns_from_a_larger_one() -> None:
     _, metrics = objective(batch)
     logits, its_logits = trained.network(batch["inputs"]), teacher(batch["inputs"])
     words = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
-    soft = soft_target_loss(logits.flatten(0, 1), its_logits.flatten(0, 1), 2.0, torch.tensor(1 / (B * T)))
+    told = (F.softmax(its_logits / 2, -1), F.log_softmax(logits / 2, -1))
+    soft = 4 * F.kl_div(told[1], told[0], reduction="sum") / (B * T)
     torch.testing.assert_close(metrics["word_loss"], words)
     torch.testing.assert_close(metrics["soft_loss"], soft)
     states = trained.network.layer_states(batch["inputs"], trained.network.table(), scores=True)

@@ -27,6 +27,7 @@ from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.objectives.objective import perplexity
 from gptcore.training import checkpoint, loop, pretrain
 from gptcore.training.checkpoint import MetricsLog
+from tests.expected import expected
 from tests.gptcore.jobs import (
     ALONE,
     MODEL,
@@ -107,7 +108,7 @@ def test_sigterm_anywhere_then_resume_is_exact(
     assert_same_run(tmp_path, straight)
 
 
-def test_with_muon_too(tmp_path: Path, job_for: JobFor) -> None:
+def test_with_muon_too_but_not_from_a_former_checkpoint(tmp_path: Path, job_for: JobFor) -> None:
     straight, stopped = (job_for(tmp_path / name, optimizer="muon") for name in ("straight", "stopped"))
     pretrain.run(straight, process.StopRequest())
     stopped_and_resumed(pretrain.run, stopped, 25)
@@ -115,19 +116,11 @@ def test_with_muon_too(tmp_path: Path, job_for: JobFor) -> None:
     found = checkpoint.newest_valid(tmp_path / "stopped" / "checkpoints")
     kinds = {name.rsplit("/", 1)[1] for name in found.tensors("optimizer")}
     assert kinds == {"momentum_buffer", "exp_avg", "exp_avg_sq", "step"}
-
-
-def test_a_former_checkpoint_of_muon_is_refused(tmp_path: Path, job_for: JobFor) -> None:
-    """Of a training that saw queries, keys and values as one matrix."""
-    job = job_for(tmp_path, optimizer="muon")
-    with pytest.raises(process.Interrupted):
-        pretrain.run(job, StopAfter(13))
-    found = checkpoint.newest_valid(tmp_path / "checkpoints")
     former = {**found.state, "identity": {k: v for k, v in found.state["identity"].items() if k != "muon"}}
     tensors = {group: found.tensors(group) for group in ("model", "optimizer")}
-    checkpoint.save(tmp_path / "checkpoints", found.step, tensors, former, keep=3)
+    checkpoint.save(tmp_path / "stopped" / "checkpoints", found.step, tensors, former, keep=3)
     with pytest.raises(InputError, match="another run: muon = None there, 'queries, keys and values apart' here"):
-        pretrain.run(job, process.StopRequest())
+        pretrain.run(stopped, process.StopRequest())  # which saw them as one matrix
 
 
 def test_the_log_of_a_stopped_run_is_that_of_an_undisturbed_one(
@@ -270,20 +263,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
     assert left.step == 10
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"tokenizer_digest": "d2"}, "encoded with tokenizer d1, the job expects d2"),
-        ({"shards": "/nowhere"}, "No such file"),
-        ({"model": {"n_vocab": 41}}, "n_vocab = 40, the job has model.n_vocab = 41"),
-        ({"model": {"width": 3}}, "model.width is not a setting"),
-        ({"pretrain": {"precision": "int8", "steps": 1}, "model": dataclasses.asdict(MODEL)}, "precision = 'int8'"),
-        ({"sharded": True, "pretrain": {"optimizer": "muon"}}, "pretrain.optimizer = 'muon' of a sharded training"),
-        ({"pretrain": {"optimizer": "lion"}}, "pretrain.optimizer = 'lion': expected one of adam, muon"),
-        ({"pretrain": {"optimizer": "muon", "original": True}}, "with optimizer = 'muon': expected adam"),
-        ({"extra": 1}, "missing or unknown field: extra"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), expected(__file__, "test_a_job_that_cannot_be_done_is_refused"))
 def test_a_job_that_cannot_be_done_is_refused_before_any_work(
     change: Job, said: str, tmp_path: Path, job_for: JobFor, capsys: pytest.CaptureFixture[str]
 ) -> None:

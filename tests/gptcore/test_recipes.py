@@ -85,7 +85,10 @@ def test_a_release_that_is_not_here_is_refused(family: str, section: str) -> Non
 def test_the_last_layers_dropout_is_the_releases(family: str, task: str, rate: float, tmp_path: Path) -> None:
     model = pretrained_encoder(tmp_path / family, family)
     settings = recorded(preset_named("paper", {"family": family}).finetune_for(task))
-    found, _ = task_model(FinetuneJob.parse(finetune_job(task, model, tmp_path, tmp_path, settings)), task_spec(task))
+    job = FinetuneJob.parse(finetune_job(task, model, tmp_path, tmp_path, settings))
+    found, again = (task_model(job, task_spec(task))[0] for _ in range(2))
+    for mine, its in zip(found.parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, its), "drawn by the seed, all of them"
     assert found.clf_pdrop == rate
     assert not found.network.config.resid_pdrop, "so that what differs is dropped before the last layer"
     ones = torch.ones(1, 1, 6, dtype=torch.long)
