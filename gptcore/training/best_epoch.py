@@ -98,7 +98,7 @@ class BestEpoch:
             self.model.save(self.best / "model", self.settings)
             found.write(self.spec, self.best / "predictions.jsonl")
         shown = {f"validation/{name}": 100 * value for name, value in scores.items()}
-        return {"epoch": self._epochs(step), **shown, **({"validation/loss": loss} if self.held_out else {})}
+        return {"epoch": self._epochs(step), **shown, **({"validation/task_loss": loss} if self.held_out else {})}
 
     def logits(self, model: Classifier, rows: Rows, interrupted: Callable[[], bool]) -> Sequence[NDArray[np.float32]]:
         """What a model gives each row, see :func:`gptcore.evaluation.predict.logits_of`.
