@@ -148,7 +148,7 @@ def _shared(one: Counter[str], other: Counter[str], weight: _Weights, symmetric:
 def _word_weights(rows: Sequence[Example]) -> _Weights:
     """How much a word tells: log(texts / texts with it)."""
     texts = {text for row in rows for text in (*row.fields, *row.choices)}
-    counts = Counter(word for text in sorted(texts) for word in set(_TOKENS.findall(text.lower())))
+    counts = Counter(word for text in texts for word in set(_TOKENS.findall(text.lower())))
     return lambda word: math.log((1 + len(texts)) / (1 + counts[word]))
 
 
@@ -189,7 +189,7 @@ def _fit_predict(
         graded = Ridge(solver="lsqr").fit(features, targets).predict(dev_features)
         return np.clip(np.asarray(graded, dtype=np.float64), *spec.score_range)
     if len(set(targets.tolist())) == 1:  # a single class leaves nothing to fit
-        return np.full(dev_features.shape[0] // (len(spec.choices) or 1), targets[0])
+        return np.full(dev_features.shape[0], targets[0])
     model = LogisticRegression(max_iter=1000).fit(features, targets)
     if form_of(spec).choices:
         answers = model.decision_function(dev_features).reshape(-1, len(spec.choices))  # (rows, choices)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 
 import pytest
 
@@ -90,13 +92,18 @@ def test_overlap_knows_no_word() -> None:
     assert overlap(REGISTRY["rte"], rows, rows)["score"] < 0.65
 
 
-def test_overlap_of_a_symmetric_pair_has_no_sides() -> None:
-    def rows(exchanged: bool) -> list[Example]:
-        draw = random.Random(0)
-        pairs = [(filled("cat", draw), f"cat {'dog ' * (row % 7)}") for row in range(80)]
-        return [example(pair[::-1] if exchanged else pair, row % 2) for row, pair in enumerate(pairs)]
-
-    assert overlap(REGISTRY["qqp"], rows(False), rows(False)) == overlap(REGISTRY["qqp"], rows(False), rows(True))
+def test_what_two_texts_share_in_figures() -> None:
+    weight = {"cat": 2.0, "dog": 1.0, "the": 0.5}.__getitem__
+    one, other = Counter(the=1, cat=2), Counter(cat=1, dog=3)
+    cosine = 4 * 2 / math.sqrt((0.5**2 + 4**2) * (2**2 + 3**2))
+    shared = [cosine, 0.0, 1 / 2, 1 / 2, 2 / 2.5, 2 / 3, math.log(4), math.log(5)]
+    assert module._shared(one, other, weight, False) == pytest.approx(shared)
+    assert module._shared(other, one, weight, True) == pytest.approx([*shared[:4], 2 / 3, 2 / 2.5, *shared[6:]])
+    same = module._shared(Counter(the=1), Counter(the=1), weight, False)
+    assert same == pytest.approx([*[1.0] * 6, math.log(2), math.log(2)])
+    assert module._shared(Counter(), Counter(dog=2), weight, False) == pytest.approx([*[0.0] * 7, math.log(3)])
+    weight = module._word_weights([example(("a b", "a"), 0, ("c",)), example(("A a", "a"), 0)])
+    assert [weight(word) for word in "abz"] == pytest.approx([math.log(5 / 4), math.log(5 / 2), math.log(5)])
 
 
 def test_overlap_of_choices_is_that_of_each_with_what_the_row_asks() -> None:
@@ -138,20 +145,31 @@ def test_graded_labels() -> None:
 
 def test_one_class_in_train() -> None:
     rows = [example(("fine",), 1) for _ in range(4)]
-    assert bag_of_words(REGISTRY["sst2"], rows, rows)["score"] == 1.0
+    assert bag_of_words(REGISTRY["sst2"], rows[:1], rows)["score"] == 1.0
 
 
-def test_always_the_same() -> None:
-    train, dev = sentiment(300, 1), sentiment(80, 2)
-    assert bag_of_words(REGISTRY["sst2"], train, dev, seed=3) == bag_of_words(REGISTRY["sst2"], train, dev, seed=3)
+@pytest.mark.parametrize(("n", "told"), [(999, 1.0), (1000, 0.5)])
+def test_words_of_a_single_row_are_left_out_of_a_thousand_rows(n: int, told: float) -> None:
+    common = [example(("the same",), row % 2) for row in range(7, n)]
+    rare = [example((word,), 1) for word in ("twice", "twice", "once")]
+    train = [*common, *rare, *(example((word,), 0) for word in ("odd", "strange", "weird", "queer"))]
+    assert bag_of_words(REGISTRY["sst2"], train, rare[1:])["score"] == told
 
 
 def test_large_sets_are_sampled_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module._MAX_ROWS == 100_000
     monkeypatch.setattr(module, "_MAX_ROWS", 40)
     train = sentiment(300, 1)
     assert len(module._sample(train, 0)) == 40
+    assert module._sample(train[:40], 0) == train[:40]
+    assert [row for row in train if row in module._sample(train, 0)] == module._sample(train, 0)
     assert module._sample(train, 0) == module._sample(train, 0) != module._sample(train, 1)
     assert bag_of_words(REGISTRY["sst2"], train, sentiment(50, 2))["score"] == 1.0
+    draw = random.Random(3)
+    pairs = [example((filled("cat", draw), filled("dog", draw)), row % 2) for row in range(300)]
+    for floor in (bag_of_words, overlap):
+        default, *others = (floor(REGISTRY["rte"], pairs, pairs, **seed) for seed in ({}, {"seed": 0}, {"seed": 1}))
+        assert default == others[0] != others[1]
 
 
 def test_real_rows() -> None:

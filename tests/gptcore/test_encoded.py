@@ -8,7 +8,10 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +21,11 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task, encoded_splits, read_encoded
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.examples import Annotation, Example
+from gptcore.nlu.findings import Findings
+from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.text.sources import find_sources
+from tests.expected import expected
 from tests.gptcore import datasets as written
 from tests.gptcore.hub_rows import SHAPES, write_hub, write_table
 from tests.gptcore.hub_server import hub_server
@@ -177,7 +183,9 @@ import json, sys
 from gptcore.config import CorpusConfig
 from gptcore.nlu import available, load_task
 from gptcore.nlu.encoded import dataset_fingerprint
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.examples import Annotation, Example
+from gptcore.nlu.findings import Findings
+from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.base.filesystems import is_synthetic
 from gptcore.text.sources import Read, find_sources, fingerprint, read_documents
 
@@ -234,3 +242,46 @@ def test_datasets_and_books_by_their_hub_addresses(tmp_path: Path) -> None:
     whole, by_glob = found["tags"]  # type: ignore[misc]  # two lists
     assert whole == by_glob
     assert len(set(whole)) == 3
+
+
+# --- what is told of rows
+
+
+def found(spec: TaskSpec, **splits: Iterable[float]) -> Findings:
+    """What is found in rows with these labels; those of a split "again" have the train rows' texts."""
+    findings = Findings(spec)
+    for split, labels in splits.items():
+        for n, label in enumerate(labels):
+            text = f"{'train' if split == 'again' else split} {n}"
+            places = (Annotation(0, 1, "O"),) if spec.form == "tags" else ()
+            findings.add(split, Example((text,), (), label, "", f"{split}:{n}", places))
+    return findings
+
+
+MIXED = [0.0, 1.0] * 25
+LABELS = replace(REGISTRY["sst2"], labels=("p", "q"))
+
+
+@pytest.mark.parametrize(("changes", "counts", "notes"), expected(__file__, "test_what_is_told_of_rows"))
+def test_what_is_told_of_rows(
+    changes: dict[str, Any], counts: dict[str, list[tuple[float, int]]], notes: list[str]
+) -> None:
+    spec = replace(LABELS, **{name: tuple(v) if isinstance(v, list) else v for name, v in changes.items()})
+    splits = {split: [label for label, n in labels for _ in range(n)] for split, labels in counts.items()}
+    assert list(found(spec, **splits).notes()) == notes
+
+
+@pytest.mark.parametrize(("n", "named"), [(3, "again:0, again:1, again:2"), (4, "again:0, again:1, again:2, ...")])
+def test_rows_that_are_trained_on_are_named_up_to_three(n: int, named: str) -> None:
+    notes = list(found(LABELS, train=MIXED[:n], dev=MIXED, again=MIXED).notes())
+    assert notes == [
+        f"{n} of 50 again rows ({n / 50:.1%}) are trained on, too: their score is higher than on new rows ({named})"
+    ]
+
+
+def test_one_label_is_refused_where_the_first_metric_needs_two() -> None:
+    one = {"train": [0.0] * 2, "dev": [1.0] * 2}
+    found(LABELS, **one).check_scorable()
+    found(replace(LABELS, metrics=("matthews",)), train=[0.0, 0.0], dev=[0.0, 1.0]).check_scorable()
+    with pytest.raises(InputError, match="dev: found 'q' as the label of every row, expected two"):
+        found(replace(LABELS, metrics=("matthews",)), **one).check_scorable()

@@ -153,6 +153,10 @@ def test_tokens_are_drawn_as_the_settings_say(settings, expected):
     torch.testing.assert_close(drawn(LOGITS, **settings), torch.tensor(expected, dtype=torch.float), atol=0.03, rtol=0)
 
 
+def test_a_token_is_left_out_where_the_likelier_ones_have_all_of_top_p():
+    assert drawn(torch.zeros(4), count=200, top_p=0.5)[2:].tolist() == [0, 0]
+
+
 # --- text ---
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,15 @@ def test_words_tell_each_label_by_itself() -> None:
     floor = best_constant(SPEC, [*rows[:40], *[rows[3]] * 20], rows[40:])
     assert floor["score"] == pytest.approx(2 / 3)  # both, of which half are there
     assert 0 < floor["score_stderr"] < 0.2
+
+
+def test_the_best_constant_may_be_a_set_that_no_row_has() -> None:
+    def best(n_labels: int, *sets: float) -> float:
+        rows = [Example(("x",), (), each, "", "x:0") for each in sets]
+        return best_constant(replace(SPEC, labels=SPEC.labels[:n_labels]), rows, rows)["score"]
+
+    assert best(5, 3.0, 5.0, 9.0, 17.0) == pytest.approx(2 / 3)  # the one that all have
+    assert best(2, 1.0, 2.0) == pytest.approx(2 / 3)  # all labels
 
 
 def test_a_job_learns_them_and_its_file_says_them(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def test_a_corpus_of_several_parts_is_the_sum_of_them(tmp_path: Path) -> None:
     expected = plain_overlap(rows, [" ".join(document) for document in documents])
     assert 0 < expected.found < expected.ngrams
     assert overlap(test, wanted, found) == expected
+    assert (Overlap(8, 2, 1, 1).share, Overlap(0, 0, 1, 0).share) == (0.25, 0.0)
     assert seen == [(1, 3), (2, 3), (3, 3)]
     assert not list(tmp_path.glob("*.npy"))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.nlu import load_task, task_spec
+from gptcore.nlu import floors, load_task, task_spec
 from gptcore.nlu.floors import answer_by_words, commonest_answer, outside_alone, tags_by_phrases
 from gptcore.nlu.metrics import stderrs_of_file
 from gptcore.nlu.place_metrics import (
@@ -219,6 +221,7 @@ def test_traps_of_answers() -> None:
     assert (exact_match("The", ["A", "cat"], True), token_f1("The", ["A", "cat"], True)) == (0.0, 0.0), "version 2.0"
     assert exact_match("The King's.", ["kings"], False) == 1.0
     assert token_f1("king king", ["king"], False) == pytest.approx(2 / 3)
+    assert exact_match("king", [], False) == token_f1("king", [], False) == 0.0
     found = span_scores(["Rome", "", "x"], [["Rome"], [], []], True)
     assert found == {"span_f1": 2 / 3, "exact_match": 2 / 3, "has_answer_f1": 1.0, "no_answer_accuracy": 0.5}
     assert span_scores(["Rome"], [["Rome", "a city"]], False) == {"span_f1": 1.0, "exact_match": 1.0}
@@ -245,6 +248,8 @@ def test_the_threshold_is_the_best_of_all(given_rows: list[tuple[float, float, f
     threshold, score = best_threshold(no_answer, answered, unanswered)
     assert score == pytest.approx(worth(threshold))
     assert score == pytest.approx(max(map(worth, [-9.0, *no_answer])))
+    none = float(np.nextafter(no_answer.min(), -np.inf))
+    assert threshold == min(each for each in [none, *no_answer] if worth(each) == pytest.approx(score))
 
 
 # --- entities
@@ -276,11 +281,13 @@ def test_entities_are_conllevals(tags: list[str]) -> None:
 
 def test_numbers_of_entities() -> None:
     gold = [["B-PER", "I-PER", "O"], ["B-LOC", "B-LOC", "O"], ["O"]]
-    predicted = [["B-PER", "I-PER", "O"], ["B-LOC", "I-LOC", "O"], ["I-PER"]]
+    predicted = [["B-PER", "I-PER", "O"], ["B-LOC", "I-LOC", "B-ORG"], ["I-PER"]]
+    parts = {"entity_precision": 1 / 4, "entity_recall": 1 / 3, "entity_f1": 2 / 7}
     found = entity_scores(predicted, gold)
-    assert found["entity_precision"] == found["entity_recall"] == found["entity_f1"] == pytest.approx(1 / 3)
-    assert (found["entity_f1 PER"], found["entity_f1 LOC"]) == (pytest.approx(2 / 3), 0.0)
-    assert entity_scores([["O"]], [["O"]])["entity_f1"] == 0.0
+    assert found == pytest.approx({**parts, "entity_f1 LOC": 0.0, "entity_f1 PER": 2 / 3})
+    assert list(found)[3:] == ["entity_f1 LOC", "entity_f1 PER"]
+    assert entity_scores([["O"]], [["O"]]) == {"entity_f1": 0.0, "entity_precision": 0.0, "entity_recall": 0.0}
+    assert entity_scores([["O"]], [["B-PER"]])["entity_f1"] == 0.0
     with pytest.raises(ValueError, match="1 tags for 2 words"):
         entity_scores([["O"]], [["O", "O"]])
 
@@ -323,9 +330,33 @@ def test_words_alone_find_the_sentence_and_know_when_nothing_is_shared() -> None
         asked("Where is Zoe?", "Carl sleeps. Dora sings."),
     ]
     spec = task_spec("squad2")
-    assert answer_by_words(spec, train, train)["score"] >= 2 / 3
+    assert answer_by_words(spec, train, train)["score"] == pytest.approx(2 / 3)  # Bert, not seven: of equals the first
     assert commonest_answer(spec, train, train)["score"] == pytest.approx(1 / 3)
     assert commonest_answer(task_spec("squad"), train[:2], train[:1])["score"] == 1.0
+    rare = [*train[:2], *[asked("Who?", "Bert saw Anna.", "Bert")] * 2]  # which of two answers: the commoner one
+    assert commonest_answer(task_spec("squad"), rare, [asked("Who?", "Anna, Bert.", "Bert")])["score"] == 1.0
+    assert commonest_answer(task_spec("squad"), rare, [asked("Who?", "Carl.", "Carl")])["score"] == 0.0
+    many = [asked("Who?", f"<{n}>", f"<{n}>") for n in range(1001)]  # of equals the first thousand
+    assert commonest_answer(task_spec("squad"), many, many[998:])["score"] == pytest.approx(2 / 3)
+
+
+def test_where_every_question_has_an_answer_one_is_given_and_counts_by_version_ones_rules() -> None:
+    spec, bert = task_spec("squad"), asked("Who?", "Bert", "Bert")
+    assert answer_by_words(spec, [asked("x?", "a b c d e f g", "g")], [bert])["score"] == 1.0  # none would do as well
+    two = replace(bert, fields=("Who?", "A cat"), annotations=(Annotation(0, 1), Annotation(2, 5)))
+    assert commonest_answer(spec, [two], [two])["exact_match"] == 1.0
+
+
+@pytest.mark.parametrize(("question", "passage", "answer", "shared"), expected(__file__, "test_an_answer_by_words"))
+def test_an_answer_by_words(question: str, passage: str, answer: str, shared: float) -> None:
+    """Of equal sentences, and runs, the first; a run ends after five words, or at a mark."""
+    weights = {"sold": 2.0, "rare": 5.0}
+    assert floors._by_words(asked(question, passage), lambda word: weights.get(word, 1.0)) == (answer, shared)
+
+
+def test_words_weigh_by_the_passages_that_have_them() -> None:
+    weight = floors._weights({"a b a", "A c"})
+    assert [weight(word) for word in "abz"] == pytest.approx([0.0, math.log(3 / 2), math.log(3)])
 
 
 def test_tags_of_known_phrases_the_longest_first() -> None:
@@ -334,8 +365,13 @@ def test_tags_of_known_phrases_the_longest_first() -> None:
         tagged_example(["New", "York"], ["B-LOC", "I-LOC"], "", "r", 0.0),
         tagged_example(["York"], ["B-PER"], "", "r", 0.0),
         tagged_example(["Anna"], ["B-PER"], "", "r", 0.0),
+        tagged_example(["Turin"], ["B-ORG"], "", "r", 0.0),
+        tagged_example(["Turin", "Paris"], ["B-LOC", "B-LOC"], "", "r", 0.0),
+        *[tagged_example(["Paris"], [tag], "", "r", 0.0) for tag in ("B-LOC", "B-ORG", "B-ORG", "B-ORG")],
     ]
-    dev = [tagged_example(["Anna", "saw", "New", "York"], ["B-PER", "O", "B-LOC", "I-LOC"], "", "r", 0.0)]
+    words = ["Anna", "saw", "New", "York", "Turin", "Paris", "York"]  # Turin: of equals the first by name
+    tags = ["B-PER", "O", "B-LOC", "I-LOC", "B-LOC", "B-ORG", "B-PER"]
+    dev = [tagged_example(words, tags, "", "r", 0.0)]
     assert tags_by_phrases(spec, train, dev)["score"] == 1.0
     assert outside_alone(spec, train, dev)["score"] == 0.0
 

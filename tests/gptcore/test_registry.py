@@ -4,6 +4,7 @@ file, whose parts are there, and nobody else asks which form a row is of."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import COLUMNS, REGISTRY, registry, task_spec
-from gptcore.nlu.examples import Record
-from gptcore.nlu.forms import FORMS, form_named, form_of
+from gptcore.nlu.examples import Example, Record
+from gptcore.nlu.forms import DROPS_MISSING, FORMS, form_named, form_of
 from gptcore.nlu.registry import BEYOND
 from tests.expected import expected
 
@@ -106,3 +107,21 @@ def test_an_answer_is_spelled_and_read_back(spec) -> None:
     if not spec.score_range:
         row = Record("f", "1", {spec.label: form.spelled(spec, 1.0)})
         assert form.label_of(spec, row) == 1.0
+
+
+def test_what_forms_say_of_answers_in_figures() -> None:
+    sst2, stsb, several = (task_spec(task) for task in ("sst2", "stsb", "openentity"))
+    row, thirds = Example(("a", "b c"), (), 2.5, "", "x:1"), np.log(np.float32([1, 2]))
+    assert form_of(sst2).described(sst2, thirds) == {"label": "1", "probabilities": {"0": 0.333333, "1": 0.666667}}
+    assert form_of(stsb).described(stsb, np.float32([*thirds, *[-99] * 4])) == {"score": 0.6667}
+    assert form_of(several).described(several, np.zeros(9, np.float32))["labels"] == []  # no likelier than not
+    found = [
+        (form_of(stsb).labels_in(stsb, each), form_of(stsb).counted(stsb, each))
+        for each in (row, replace(row, label=2.0))
+    ]
+    assert found == [(["2 to 3"], ["2 to 3"]), (["2"], ["2 to 3"])]
+    assert form_of(stsb).counted(stsb, replace(row, label=None)) == ["none"]
+    assert (form_of(stsb).n_words(row), form_of(stsb).shown(stsb, row)) == (3, "2.5")
+    for label, words in (("x", "expected one of 0, 1"), ("", f"expected one of 0, 1 ({DROPS_MISSING})")):
+        with pytest.raises(InputError, match=f"{re.escape(words)}$"):
+            form_of(sst2).label_of(sst2, Record("f", "1", {sst2.label: label}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import matthews_corrcoef
 
 from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from gptcore.config import ModelConfig
 from gptcore.evaluation.likelihood import NetworkLikelihood
-from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, zero_shot
+from gptcore.evaluation.zero_shot import ZERO_SHOT_TASKS, _matthews, best_threshold, sources_fingerprint, zero_shot
 from gptcore.models.transformer import GPT
+from gptcore.nlu import task_spec
+from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers.winograd import read_dprd
 from gptcore.prompting.rows import select
 from gptcore.prompting.score import answer
@@ -118,6 +122,13 @@ def test_all_four_tasks_agree_with_a_plain_twin(world):
     rest = tokenizer.encode("was tired.")
     named = [mean(tokenizer.encode(f"The cat sat on the mat because {name}"), rest) for name in ("the cat", "the mat")]
     assert result["dprd"]["score"] == float(named[0] > named[1])
+    file = Path(data) / "DPRD" / "test.c.txt"
+    cola = dataset_fingerprint(task_spec("cola"), data)
+    files = {"cola": cola, "dprd": hashlib.sha256(file.read_bytes()).hexdigest()}
+    assert sources_fingerprint(data, ["cola", "dprd"]) == sha256_json(files)
+    file.unlink()
+    with pytest.raises(InputError, match=r"DPRD/test\.c\.txt: no such file"):
+        sources_fingerprint(data, ["dprd"])
 
 
 def test_colas_threshold_comes_from_the_training_rows(world):

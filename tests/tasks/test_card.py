@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tasks.report.card import Card, cost, shown
-from tasks.report.figures import _POINTS, Curve, Figure, Panels, _curve, loss_curve
-from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates
+from tasks.report.figures import _POINTS, Choice, Curve, Figure, Panels, Route, Routes, _curve, loss_curve
+from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates, label
 from tasks.report.sweep import shown_value
 from tests.expected import expected
 
@@ -213,9 +213,13 @@ def picture(rungs: list[list[float | None]], failed: set[int]) -> ParallelCoordi
     )
 
 
-def test_trials_that_failed_on_a_rung_are_named_together(written: dict[str, list[Any]], tmp_path: Path) -> None:
+def test_trials_that_failed_on_a_rung_are_named_together(
+    written: dict[str, list[Any]], drawn: list[matplotlib.figure.Figure], tmp_path: Path
+) -> None:
     rungs = [[2.0, 3.0, None, None, None, None, None], [1.0, None, None, None, None, None, None]]
     picture(rungs, {1, 2, 3, 4, 5, 6}).draw(tmp_path / "a.png")
+    dashed = [line.get_linewidth() for line in drawn[0].axes[0].lines if line.get_linestyle() == "--"]
+    assert dashed == pytest.approx([1.5, *[0.6] * 5]), "thicker by 0.9 for each rung"
     words = dict(written["words"])
     assert words.keys() == {"trial 1", "trial 2 failed", "trial 3, trial 4, trial 5 and 2 more failed"}
     assert len(set(words.values())) == len(words), "each at a place of its own"
@@ -230,3 +234,13 @@ def test_values_that_differ_are_shown_apart() -> None:
     values = [0.999, 0.99999, 0.999999, 1e-3, 0.25, 3, True, "adamw"]
     assert [shown_value(value) for value in values[:3]] == ["0.999", "0.99999", "0.999999"]
     assert len({shown_value(value) for value in values}) == len(values)
+    assert [label(value) for value in (1000.0, 999.0, 123456.5, -2048.0, 0.00012345)] == [
+        *("1,000", "999", "1.235e+05", "-2,048", "0.0001234")
+    ]
+
+
+def test_each_choice_has_room_for_its_routes(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
+    route = Route(("a", "b"), ("is",), 0.5)
+    Routes("which?", [Choice("one", 0.75, True, [route] * 3), Choice("two", 0.25, False, [])]).draw(tmp_path / "a.png")
+    assert [axes.get_ylim() for axes in drawn[0].axes] == [(-0.6, pytest.approx(2.6)), (-0.6, pytest.approx(0.6))]
+    assert [axes.get_title(loc="left") for axes in drawn[0].axes] == ["one (the right one): 75%", "two: 25%"]
