@@ -85,13 +85,15 @@ def read(task: Task, split: str) -> list[Example]:
 @pytest.mark.parametrize("format", ["tsv", "csv", "jsonl", "parquet"])
 def test_every_format_gives_the_same_rows(tmp_path: Path, format: str) -> None:
     rows = [{**row, "hypothesis": row["hypothesis"].replace("\t", " "), "label": LABELS[row["label"]]} for row in ROWS]
-    task = read_own_task(put(tmp_path, {"format": format, "train": f"train.{format}", "dev": f"dev.{format}"}, rows))
+    files = {"train": f"train.{format}", "dev": f"dev.{format}", "test": f"dev.{format}"}
+    task = read_own_task(put(tmp_path, {"format": format, **files}, rows))
     assert task.spec.labels == LABELS, "of the training rows, sorted"
     assert [(*row.fields, task.spec.labels[int(row.label or 0)]) for row in read(task, "train")] == [
         tuple(row.values()) for row in rows
     ]
     assert len(read(task, "dev")) == 9
     assert read(task, "dev")[0].row.startswith("dev.")
+    assert read(task, "test") == read(task, "dev")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from tasks.report.card import Card, cost, shown
+from tasks.report.card import Card, amount, cost, shown
 from tasks.report.figures import _POINTS, Choice, Curve, Figure, Panels, Route, Routes, _curve, loss_curve
 from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates, label
 from tasks.report.sweep import shown_value
@@ -114,6 +114,13 @@ def test_values_as_people_read_them(value: Any, text: str) -> None:
 
 
 def test_cost() -> None:
+    assert [amount(count) for count in (36, 757_529, 3_225_600, 99.4e9, 1e11)] == [
+        "36",
+        "0.76 M",
+        "3.2 M",
+        "99 G",
+        "100 G",
+    ]
     assert cost(1800, threads=2, device="cpu") == "1.000 core-hours"
     assert cost(1800, threads=1, device="cpu", processes=4) == "2.000 core-hours"
     assert cost(3600, threads=16, device="NVIDIA H100 80GB HBM3", processes=8) == "8.000 GPU-hours"
@@ -240,7 +247,10 @@ def test_values_that_differ_are_shown_apart() -> None:
 
 
 def test_each_choice_has_room_for_its_routes(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
-    route = Route(("a", "b"), ("is",), 0.5)
+    route = Route(("a", "b", "c"), ("is", "of"), 0.5)
     Routes("which?", [Choice("one", 0.75, True, [route] * 3), Choice("two", 0.25, False, [])]).draw(tmp_path / "a.png")
     assert [axes.get_ylim() for axes in drawn[0].axes] == [(-0.6, pytest.approx(2.6)), (-0.6, pytest.approx(0.6))]
+    places = {text.get_text(): text.get_position() for text in drawn[0].axes[0].texts}
+    of = {"a": (0, 2), "b": (0.5, 2), "c": (1, 2), "is": (0.25, 2.08), "of": (0.75, 2.08), "50%": (1.11, 2)}
+    assert places == of, "the last of three routes, the topmost, evenly over the width"
     assert [axes.get_title(loc="left") for axes in drawn[0].axes] == ["one (the right one): 75%", "two: 25%"]
