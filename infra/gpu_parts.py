@@ -270,7 +270,10 @@ def _told(t: Trial, name: str, case: Case) -> str:
     if t.part == "books":
         (t.out / "books.jsonl").write_text(lines, encoding="utf-8")
     records = [json.loads(line)["metrics"] for line in lines.splitlines()]
-    held_out = [f"{each[name]:.3f}" for each in records for name in ("dev/score", "validation/loss") if name in each]
+    told = [
+        its for each in records for name, its in each.items() if name == "validation/loss" or name.endswith("/score")
+    ]
+    held_out = [f"{its:.3f}" for its in [*told, *([found["dev/score"]] if "dev/score" in found else [])]]
     rate = statistics.median(each["tokens_per_second"] for each in records if "train/loss" in each)
     tokens, memory = found["tokens_seen"] / found["steps"], found["peak_memory_bytes"] / 1e9
     speed = f"{rate:,.0f} tokens/s, {rate / tokens:.2f} updates/s of {tokens:,.0f}, MFU {found.get('mfu') or 0:.1%}"
