@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -74,6 +75,14 @@ def pytest_fixture_post_finalizer() -> None:
     os.environ.setdefault("PYTEST_CURRENT_TEST", "")
 
 
+@pytest.fixture
+def ctrl_c_raises() -> Iterator[None]:
+    """Python's own handler, which is not there when the suite is started in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Prefect's own test harness, once: it starts a server on a temporary database.
@@ -83,11 +92,11 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL
     from prefect.testing.utilities import prefect_test_harness
 
-    from flows.servers.temporary_server import SETTINGS
+    from flows.servers.environment import SETTINGS
 
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:  # read as it starts; servers that tests start have their own
-            for name, value in SETTINGS.items():
+            for name, value in SETTINGS["temporary-server"].items():
                 patch.setenv(name, value)
             stack.enter_context(prefect_test_harness(server_startup_timeout=120))
         database = str(PREFECT_SERVER_DATABASE_CONNECTION_URL.value()).partition("///")[2]

@@ -8,12 +8,12 @@ What the store holds is not computed again: after a pipeline an analysis adds on
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
+
+from gptcore.base.tables import read_table
 
 ENTRY_POINTS = "gptmill.analyses"
 
@@ -37,7 +37,6 @@ class Offered:
 
 def analyses() -> dict[str, Offered]:
     """Name on the command line -> analysis: ours in their order, then those of other packages."""
-    tables = tomllib.loads(Path(__file__).with_name("analyses.toml").read_text(encoding="utf-8"))
-    ours = {name: Offered(**table) for name, table in tables.items()}
+    ours = {name: Offered(**table) for name, table in read_table(__file__, "analyses.toml").items()}
     theirs = {point.name: Offered(point.value.replace(":", ".")) for point in entry_points(group=ENTRY_POINTS)}
     return {**ours, **{name: analysis for name, analysis in theirs.items() if name not in ours}}

@@ -19,6 +19,7 @@ from typing import Any
 from flows.servers.credentials import client_environment, read_credentials
 from gptcore.base.errors import InputError, require, without_password
 from gptcore.base.files import checked_object, read_object
+from gptcore.base.tables import read_table
 from tasks.store.state import state_folder
 
 LIGHT_STORE = "runs/demo"
@@ -26,16 +27,8 @@ LIGHT_STORE = "runs/demo"
 PORTS = {"prefect": 4200, "mlflow": 5000, "postgres": 5433, "s3": 8333}
 """Where the local stack's servers listen unless it is told otherwise."""
 _TRIED_SECONDS = 5.0
-_SETTINGS = {
-    "DO_NOT_TRACK": "1",  # neither server calls home
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # its own seven keep a command with a wrong address silent for minutes
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # the first start migrates a new database
-    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-    "PREFECT_WORKER_QUERY_SECONDS": "3",  # a fan-out's next training waits half as long for its worker; 10 by default
-    "PREFECT_CLI_PROMPT": "false",
-}
+SETTINGS = read_table(__file__, "settings.toml")
+"""Whose, commands or the temporary server -> variable -> its value where the environment has none."""
 
 
 def stack_file() -> Path:
@@ -99,14 +92,19 @@ def log_in(stack: Mapping[str, Any]) -> dict[str, str]:
     return credentials
 
 
+def set_defaults(whose: str) -> None:
+    """Give this process those of :data:`SETTINGS` that its environment does not say itself."""
+    for name, value in SETTINGS[whose].items():
+        os.environ.setdefault(name, value)
+
+
 def prepare(client: bool = True) -> None:
     """Set the defaults that are not set; call before the first import of prefect.
 
     :param client: whether the command uses the full stack; what mends or ends it must do without its credentials.
     :raises InputError: the stack's record, its credentials or the state folder are not as they should be.
     """
-    for name, value in _SETTINGS.items():
-        os.environ.setdefault(name, value)
+    set_defaults("commands")
     os.environ["GPTMILL_HOME"] = str(state_folder())
     stack = read_stack()
     if stack and stack["layout"]["full"]:

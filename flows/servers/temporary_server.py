@@ -31,7 +31,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flows.servers.environment import answers
+from flows.servers.environment import answers, set_defaults
 from flows.servers.guard import Application, Message, Receive, Send, guarded, own_names
 from flows.servers.signals import on_server
 from gptcore.machine.process import PARENT_VARIABLE, die_with_parent
@@ -165,16 +165,6 @@ class _Server:
 
 # --- the process
 
-SETTINGS = {
-    # Types of blocks are for forms, and a server with pages registers them. It takes 1.2 s: every integration that is
-    # installed is imported for it.
-    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
-    # Else a transaction for each event of a task run, of which a command that finds everything has 200.
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
-    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "200",
-}
 _AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 _UNAVAILABLE = 503
 
@@ -186,8 +176,7 @@ def serve(listener: socket.socket) -> None:
     """
     die_with_parent()
     gc.disable()  # what is imported stays: looking through it again and again takes a sixth of the start
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    set_defaults("temporary-server")
     from prefect.settings import get_current_settings
 
     if get_current_settings().api.url:

@@ -68,6 +68,28 @@ def names_in(fs: Any, folder: str) -> list[str]:
     return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in paths)
 
 
+class Folder:
+    """A folder behind any fsspec URL.
+
+    :ivar url: without a slash at its end.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._files, self._path = file_system(self.url)
+
+    def at(self, name: str) -> str:
+        """The address of one of its files."""
+        return f"{self.url}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether it holds a file of this name."""
+        try:
+            return bool(self._files.isfile(f"{self._path}/{name}"))
+        except _NO_SUCH_ADDRESS:
+            return False
+
+
 def file_fingerprint(url: str) -> dict[str, Any]:
     """What tells a file from what it was: a local one by its bytes, an object of a store that keeps one by its ETag.
 

@@ -58,11 +58,6 @@ class Statement:
     """What it leaves open."""
 
 
-def cast(rng: Random, words: Words, n: int) -> list[Person]:
-    """``n`` different people."""
-    return rng.sample(words.people, n)
-
-
 def _made(
     rng: Random, words: Words, kind: str, about: str, known: Sequence[Person], text: str = "", /, **slots: Any
 ) -> Statement:
@@ -190,17 +185,17 @@ def picture(rng: Random, words: Words) -> Statement:
 
 
 def _gift(rng: Random, words: Words) -> Statement:
-    a, b = cast(rng, words, 2)
+    a, b = rng.sample(words.people, 2)
     return gift(rng, words, a, b, rng.choice(words.made()))
 
 
 def _journey(rng: Random, words: Words) -> Statement:
     start, goal = rng.sample(words.spots, 2)
-    return journey(rng, words, cast(rng, words, 1)[0], start, goal)
+    return journey(rng, words, rng.choice(words.people), start, goal)
 
 
 def _one(maker: Callable[[Random, Words, Person], Statement]) -> Callable[[Random, Words], Statement]:
-    return lambda rng, words: maker(rng, words, cast(rng, words, 1)[0])
+    return lambda rng, words: maker(rng, words, rng.choice(words.people))
 
 
 MAKERS: tuple[Callable[[Random, Words], Statement], ...] = (

@@ -110,13 +110,13 @@ def storycloze(rng: Random, words: Words, label: str) -> tuple[str, str, str, st
     return one, two, three, four, *endings
 
 
-def passage(rng: Random, words: Words, part: str, letter: str) -> tuple[str, str, tuple[str, ...]]:
-    """(article, question, options) of RACE's ``part``, middle or high; the right option stands at ``letter``."""
+def passage(part: str, rng: Random, words: Words, letter: str) -> tuple[str, ...]:
+    """Article, question and options of RACE's ``part``, middle or high; the right option stands at ``letter``."""
     p = stories.about(rng, words) if part == "middle" else stories.what_else(rng, words)
     right, *options = p.options
     rng.shuffle(options)
     options.insert("ABCD".index(letter), right)
-    return p.article, p.question, tuple(options)
+    return p.article, p.question, *options
 
 
 # --- files ---
@@ -259,12 +259,8 @@ def _race(w: Writer) -> None:
     train, dev, _ = SIZES["race"]
     for split, n in (("train", train), ("dev", dev)):
         for part in ("middle", "high"):
-
-            def make(rng: Random, words: Words, letter: str, part: str = part) -> Row:
-                article, question, options = passage(rng, words, part, letter)
-                return (article, question, *options)
-
-            for i, ((article, question, *options), letter) in enumerate(w.draw("race", split, make, "ABCD", n // 2)):
+            drawn = w.draw("race", split, partial(passage, part), "ABCD", n // 2)
+            for i, ((article, question, *options), letter) in enumerate(drawn):
                 name = f"{i + 1}.txt"
                 record = {
                     "answers": [letter],

@@ -1,6 +1,6 @@
 """The scenes that chapters are made of: events and talk, riddles, lessons, games, opinions, tales.
 
-Each function returns paragraphs. Games and lessons say out loud what a reader of much text picks up in passing: which
+Each function gives paragraphs. Games and lessons say out loud what a reader of much text picks up in passing: which
 words mean the same, what follows from what, which sentences are well formed, which endings fit. ``fresh`` draws again
 when a text would tell a held-out row of a task.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
@@ -97,7 +97,7 @@ def key(*texts: str) -> str:
 
 def found(rng: Random, words: Words) -> Village:
     """A new village with eight people and twelve things."""
-    people = facts.cast(rng, words, 8)
+    people = rng.sample(words.people, 8)
     return Village(
         name=rng.choice(VILLAGES),
         people=people,
@@ -131,7 +131,7 @@ def event(rng: Random, words: Words, village: Village, chapter: int) -> Statemen
     return facts.feeling(rng, words, person) if kind == "feeling" else facts.kindred(rng, words, person)
 
 
-def happenings(t: Teller) -> list[str]:
+def happenings(t: Teller) -> Iterator[str]:
     """Some events, one after the other, and talk about them."""
     rng = t.rng
     events = [event(rng, t.words, t.village, t.chapter) for _ in range(rng.randint(3, 5))]
@@ -141,21 +141,19 @@ def happenings(t: Teller) -> list[str]:
         told.append(rng.choice(links) + e.text if e.text.split()[0] in e.about else e.text)
         if rng.random() < 0.3:
             told.append(f"So {uncapital(rng.choice(e.entailed))}")
-    paragraphs = [" ".join(told)]
+    yield " ".join(told)
     a, b = t.people(2)
     last = {name: i for i, e in enumerate(events) for name in e.about}
     current = [e for i, e in enumerate(events) if all(last[name] == i for name in e.about)]
     for e in rng.sample(current, min(len(current), 3)):
         q = rng.choice(e.questions)
         asked = say(rng, SCENES["asked"], text=q.text, a=a)
-        paragraphs.append(f'{asked} "{capital(q.answer)}," said {b}.')
-    return paragraphs
+        yield f'{asked} "{capital(q.answer)}," said {b}.'
 
 
-def talk(t: Teller) -> list[str]:
+def talk(t: Teller) -> Iterator[str]:
     """Somebody says something; the others say it again in their own words, or say the contrary and are put right."""
     rng = t.rng
-    paragraphs = []
     for _ in range(rng.randint(2, 4)):
         s = facts.statement(rng, t.words)
         follow = [h for h in rng.sample(s.entailed, len(s.entailed)) if key(s.text, h) not in t.held_out]
@@ -164,14 +162,12 @@ def talk(t: Teller) -> list[str]:
             continue
         slots = {"first": uncapital(follow[0]), "last": uncapital(follow[-1]), "all": " ".join(follow)}
         slots |= zip("ab", map(str, t.people(2)), strict=True)
-        paragraphs.append(say(rng, SCENES["talk"], text=s.text, bare=s.text[:-1], against=rng.choice(against), **slots))
-    return paragraphs
+        yield say(rng, SCENES["talk"], text=s.text, bare=s.text[:-1], against=rng.choice(against), **slots)
 
 
-def story(t: Teller) -> list[str]:
+def story(t: Teller) -> Iterator[str]:
     """Tales by the fire: how something began, how it went on, how everyone felt in the end."""
     rng = t.rng
-    paragraphs = []
     for _ in range(rng.randint(2, 4)):
         person = rng.choice(t.words.people)
         if rng.random() < 0.3:
@@ -184,14 +180,12 @@ def story(t: Teller) -> list[str]:
             lines.append(capital(stories.mood(rng, t.words, person, well)))
         if rng.random() < 0.7:
             lines.append(stories.sentence(stories.upshot(rng, well), person))
-        paragraphs.append(" ".join(lines))
-    return paragraphs
+        yield " ".join(lines)
 
 
-def gossip(t: Teller) -> list[str]:
+def gossip(t: Teller) -> Iterator[str]:
     """The same matter from mouth to mouth."""
     rng = t.rng
-    paragraphs = []
     for _ in range(rng.randint(2, 3)):
         person, a, b = rng.sample(t.words.people, 3)
         topic, well = stories.some(rng, t.words)
@@ -202,18 +196,18 @@ def gossip(t: Teller) -> list[str]:
         slots |= {"One": capital(one), "Two": capital(two), "Three": capital(three)}
         slots |= {"one": one, "two": two, "three": three, "against": against}
         upshot = stories.fill(stories.upshot(rng, well), person)
-        paragraphs.append(say(rng, SCENES["gossip"], a=a, b=b, upshot=upshot, reports=reports, **slots))
-    return paragraphs
+        yield say(rng, SCENES["gossip"], a=a, b=b, upshot=upshot, reports=reports, **slots)
 
 
-def cards(t: Teller) -> list[str]:
+def cards(t: Teller) -> Iterator[str]:
     """The game of yes, no and perhaps."""
     rng = t.rng
     if rng.random() < 0.5:
         s = facts.statement(rng, t.words)
         claims = [(h, "Yes.") for h in s.entailed] + [(h, "No.") for h in s.contradicted]
         claims += [(h, "Perhaps.") for h in s.neutral]
-        return [t.game(s.text, rng.sample(claims, rng.randint(3, 5)))]
+        yield t.game(s.text, rng.sample(claims, rng.randint(3, 5)))
+        return
     person = rng.choice(t.words.people)
     topic, well = stories.some(rng, t.words)
     said = rng.choice(topic.side(well))
@@ -223,10 +217,10 @@ def cards(t: Teller) -> list[str]:
         relation = rng.choice(stories.NLI)
         clause = stories.beside(rng, t.words, topic, well, said, relation)
         claims.append((stories.sentence(clause, person), verdicts[relation]))
-    return [t.game(stories.sentence(said, person), claims)]
+    yield t.game(stories.sentence(said, person), claims)
 
 
-def reviews(t: Teller) -> list[str]:
+def reviews(t: Teller) -> Iterator[str]:
     """What the village thought of last night's play."""
     rng = t.rng
     said = []
@@ -235,10 +229,10 @@ def reviews(t: Teller) -> list[str]:
         text = t.fresh(lambda: stories.opinion(rng, t.words, good), lambda o: (o,))  # noqa: B023
         after = say(rng, SAID["opinions"]["good" if good else "bad"], a=t.people(1)[0])
         said.append(f"{capital(text.replace(' ,', ','))}. {after}")
-    return [" ".join(said)]
+    yield " ".join(said)
 
 
-def parrot(t: Teller) -> list[str]:
+def parrot(t: Teller) -> Iterator[str]:
     """The parrot speaks well and badly, and is told so."""
     rng = t.rng
     said = []
@@ -246,13 +240,12 @@ def parrot(t: Teller) -> list[str]:
         well = rng.random() < 0.5
         text = t.fresh(lambda: stories.utterance(rng, t.words, well), lambda o: (o,))  # noqa: B023
         said.append(f"{text} {'Well said.' if well else 'Badly said.'}")
-    return [f"{t.people(1)[0]} had a parrot that talked all day. " + " ".join(said)]
+    yield f"{t.people(1)[0]} had a parrot that talked all day. " + " ".join(said)
 
 
-def answers(t: Teller) -> list[str]:
+def answers(t: Teller) -> Iterator[str]:
     """Questions, and sentences that do or do not answer them."""
     rng = t.rng
-    paragraphs = []
     for _ in range(rng.randint(2, 3)):
         s = facts.statement(rng, t.words)
         q = rng.choice(s.questions)
@@ -260,11 +253,10 @@ def answers(t: Teller) -> list[str]:
             continue
         if rng.random() < 0.3:
             tries = [(s.text, "Answered."), (unrelated(rng, t.words, s), "Unanswered.")]
-            paragraphs.append(t.game(q.text, rng.sample(tries, 2)))
+            yield t.game(q.text, rng.sample(tries, 2))
         else:
             a, b = t.people(2)
-            paragraphs.append(say(rng, SCENES["answers"], asked=q.text, text=s.text, answer=q.answer, a=a, b=b))
-    return paragraphs
+            yield say(rng, SCENES["answers"], asked=q.text, text=s.text, answer=q.answer, a=a, b=b)
 
 
 def unrelated(rng: Random, words: Words, s: Statement) -> str:
@@ -281,10 +273,9 @@ def type_of(s: Statement) -> str:
     return " ".join(s.questions[0].text.split()[:2]) + str(len(s.questions)) + str(len(s.about))
 
 
-def riddles(t: Teller) -> list[str]:
+def riddles(t: Teller) -> Iterator[str]:
     """A passage is read, and the children guess until they are right."""
     rng = t.rng
-    paragraphs = []
     for _ in range(rng.randint(1, 2)):
         shape = rng.random()
         if shape < 0.3:
@@ -295,11 +286,10 @@ def riddles(t: Teller) -> list[str]:
             p = stories.about(rng, t.words) if shape < 0.6 else stories.what_else(rng, t.words)
             article, question, options = p.article, p.question, p.options
         guess = f"{question} {capital(rng.choice(options[1:]))}. Wrong. " if rng.random() < 0.2 else ""
-        paragraphs.append(f"{article} {guess}{question} {capital(options[0])}.")
-    return paragraphs
+        yield f"{article} {guess}{question} {capital(options[0])}."
 
 
-def kinds(t: Teller) -> list[str]:
+def kinds(t: Teller) -> Iterator[str]:
     """School: what kind of thing is it, and what do all of its kind do?"""
     rng = t.rng
     sentences = []
@@ -316,10 +306,10 @@ def kinds(t: Teller) -> list[str]:
         entails = rng.random() < 0.8
         premise, claim = t.fresh(lambda: facts.science(rng, t.words, entails), lambda pair: pair)  # noqa: B023
         sentences.append(f"{premise} {claim}" if entails else f"{premise} {claim} Perhaps.")
-    return [f"{t.people(1)[0]} taught at the school. " + " ".join(sentences)]
+    yield f"{t.people(1)[0]} taught at the school. " + " ".join(sentences)
 
 
-def meanings(t: Teller) -> list[str]:
+def meanings(t: Teller) -> Iterator[str]:
     """School: words that mean the same and words that mean the contrary."""
     rng = t.rng
     sentences = []
@@ -336,40 +326,40 @@ def meanings(t: Teller) -> list[str]:
         sentences.append(
             f"To {second.base} it is not to {rng.choice(named(t.words.deeds, deeds.opposite).words).base} it."
         )
-    return [" ".join(rng.sample(sentences, 6))]
+    yield " ".join(rng.sample(sentences, 6))
 
 
-def geography(t: Teller) -> list[str]:
+def geography(t: Teller) -> Iterator[str]:
     """Where the villages lie."""
     rng = t.rng
     sentences = []
     for village in rng.sample(VILLAGES, 3):
         slots = {"village": village, "region": region_of(village), "a": t.people(1)[0]}
         sentences.append(say(rng, SCENES["geography"], **slots))
-    return [" ".join(sentences)]
+    yield " ".join(sentences)
 
 
-def recollection(t: Teller) -> list[str]:
+def recollection(t: Teller) -> Iterator[str]:
     """Questions about what happened in earlier chapters."""
     rng = t.rng
     past = [h for h in t.village.history if h[0] < t.chapter]
     if not past:
-        return []
+        return
     chapter, thing, giver, receiver = rng.choice(past)
     now = t.village.owner[thing]
     ago = "in the last chapter" if chapter == t.chapter - 1 else f"in chapter {chapter}"
     a, b = t.people(2)
-    return [
+    yield (
         f'"Do you remember who gave away the {thing} {ago}?" asked {a}. "{giver}," said {b}. '
         f'"And who got it?" "{receiver}." "And who has the {thing} now?" "{now} has the {thing}."'
-    ]
+    )
 
 
-def weather(t: Teller) -> list[str]:
+def weather(t: Teller) -> Iterator[str]:
     """A breath between scenes: people about the village, with dashes and dots."""
     rng = t.rng
     a, b = t.people(2)
     act, spot = rng.choice(rng.choice(t.words.acts).words), rng.choice(t.words.spots)
     first, second = rng.sample(rng.choice(t.words.moods).words, 2)
     slots = {"day": rng.choice(DAYS), "day_too": rng.choice(DAYS), "calling": t.village.callings[a.name]}
-    return [say(rng, SCENES["weather"], a=a, b=b, act=act, spot=spot, first=first, second=second, **slots)]
+    yield say(rng, SCENES["weather"], a=a, b=b, act=act, spot=spot, first=first, second=second, **slots)

@@ -101,7 +101,7 @@ def _tidal_word(word: str) -> str:
 
 def plain(rng: Random, words: Words) -> Statement:
     """Who gave what to whom, or who went where."""
-    a, b = facts.cast(rng, words, 2)
+    a, b = rng.sample(words.people, 2)
     if rng.random() < 0.5:
         return facts.gift(rng, words, a, b, rng.choice(words.made()))
     start, goal = rng.sample(words.spots, 2)
@@ -165,7 +165,7 @@ def cloze(rng: Random, words: Words) -> tuple[str, str]:
 
 def _events(rng: Random, words: Words) -> tuple[list[str], tuple[str, str], tuple[str, str]]:
     """Three sentences, and two that follow from them without their last word: a name, and a thing."""
-    a, b, c = facts.cast(rng, words, 3)
+    a, b, c = rng.sample(words.people, 3)
     thing, other = rng.sample(words.made(), 2)
     first, second = facts.gift(rng, words, a, b, thing), facts.gift(rng, words, b, c, other)
     start, goal = rng.sample(words.spots, 2)

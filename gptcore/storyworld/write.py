@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 from random import Random
 
@@ -19,7 +19,7 @@ from gptcore.storyworld.web import PAGES, archive, web
 
 BOOKS = 36
 CHARACTERS = 85_000
-SCENES: tuple[tuple[Callable[[Teller], list[str]], int], ...] = tuple(
+SCENES: tuple[tuple[Callable[[Teller], Iterable[str]], int], ...] = tuple(
     (getattr(narrate, name), times) for name, times in WORLD["scenes"].items()
 )
 """Scenes of a chapter and how often each is told."""

@@ -14,7 +14,7 @@ import fsspec
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, write_bytes_atomic
-from gptcore.base.filesystems import exists, file_system, names_in
+from gptcore.base.filesystems import Folder, names_in
 
 SETTINGS_FILE = "tokenizer_config.json"  # Hugging Face's: what a vocabulary alone does not say
 VOCABULARY_FILE = "vocab.json"
@@ -27,23 +27,8 @@ _VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
 Merge = tuple[str, str]
 
 
-class TokenizerFolder:
-    """A folder behind any fsspec URL.
-
-    :ivar url: without a slash at its end.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-        self._files, self._path = file_system(self.url)
-
-    def has(self, name: str) -> bool:
-        """Whether it holds a file of this name."""
-        return exists(self._files, f"{self._path}/{name}")
-
-    def at(self, name: str) -> str:
-        """The address of one of its files."""
-        return f"{self.url}/{name}"
+class TokenizerFolder(Folder):
+    """A folder that a tokenizer is read from."""
 
     def ending_in(self, suffix: str) -> list[str]:
         """The names, sorted, of its files that end so."""

@@ -27,14 +27,9 @@ from flows.servers import signals, temporary_server
 from flows.servers.temporary_server import _Server, asking_again, begin_server, ensure_server
 from tasks.store.state import state_folder
 from tasks.tracking import owners
+from tests.trials.scenarios import wait
 
-
-@pytest.fixture(autouse=True)
-def ctrl_c_raises() -> Iterator[None]:
-    """Python's own handler, which is not there when the suite is started in a shell's background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("ctrl_c_raises")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -129,10 +124,7 @@ def test_a_killed_server_is_started_again_on_its_socket_but_not_for_ever(
         keeper.start()
         first = server.process
         first.kill()
-        deadline = time.monotonic() + 20
-        while server.process is first:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait(lambda: server.process is not first, "another server", 20, pause=0.01)
         assert server.process.poll() is None
         assert listener.fileno() >= 0
         server.process.kill()

@@ -274,18 +274,6 @@ def test_rows_are_the_text_however_it_came(text: str, cuts: list[int]) -> None:
     assert all(0 < len(row) <= 12 for row in rows)
 
 
-@settings(deadline=None, max_examples=400)
-@given(words=st.lists(st.text(st.sampled_from(LIKELY), max_size=5), max_size=40))
-def test_ids_of_the_rows_are_those_of_the_text(tokenizer: ByteTokenizer, words: list[str]) -> None:
-    """Of any text with a place to cut every few characters; between those, a row may end within a piece."""
-    text = " a".join(words)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(raw, "ROW", 5)
-        patched.setattr(raw, "SEGMENT", 40)
-        rows = list(tokenizer.rows([text]))
-    assert np.concatenate([[], *map(tokenizer.encode_clean, rows)]).tolist() == tokenizer.encode(text)
-
-
 def test_a_stretch_without_a_place_to_cut_is_cut_all_the_same(short_rows: None) -> None:
     assert list(raw_rows(["x" * 30])) == ["x" * 11, "x" * 11, "x" * 8]
 

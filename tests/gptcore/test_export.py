@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import io
 import json
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,8 +44,7 @@ def tokenizer() -> Tokenizer:
 
 def decoder(tokenizer: Tokenizer, **changes: Any) -> GPT:
     """A small model with every weight random, biases and gains too."""
-    config = dataclasses.replace(TINY, n_vocab=tokenizer.n_vocab, family="", **changes)
-    return randomised(GPT(config))
+    return randomised(GPT(dataclasses.replace(TINY, **{"n_vocab": tokenizer.n_vocab, "family": "", **changes})))
 
 
 def randomised(model: Model) -> Model:
@@ -65,6 +66,12 @@ def tokens(n_vocab: int = 50) -> torch.Tensor:
 def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
     mine, its = a.state_dict(), b.state_dict()
     return mine.keys() == its.keys() and all(torch.equal(mine[name], its[name]) for name in mine)
+
+
+def comes_back(model: GPT, folder: Path) -> bool:
+    """Whether a folder holds a model bit for bit."""
+    again = GPT.load(folder)
+    return again.config == model.config and same_weights(again, model)
 
 
 def write_release(folder: Path, theirs: transformers.OpenAIGPTLMHeadModel) -> None:
@@ -127,26 +134,6 @@ def test_a_gpt2_of_another_kind_is_refused(tmp_path: Path, setting: str, value: 
         GPT.load(tmp_path)
 
 
-def test_no_layout_of_others_holds_smeared_keys(
-    tmp_path: Path, tokenizer: Tokenizer, byte_tokenizer: Tokenizer
-) -> None:
-    with pytest.raises(InputError, match=r"model\.smeared_keys = True, expected False"):
-        export_release(decoder(tokenizer, smeared_keys=True), tmp_path / "x")
-    for words, changes in ((tokenizer, {}), (byte_tokenizer, {"norm_first": True})):
-        with pytest.raises(InputError, match=r"model\.smeared_keys = True, expected False"):
-            export_hugging_face(decoder(words, smeared_keys=True, **changes), words, tmp_path / "x")
-    assert not (tmp_path / "x").exists()
-
-
-def test_gpt1s_layouts_hold_no_gpt2(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    model = decoder(tokenizer, norm_first=True)
-    with pytest.raises(InputError, match=r"model\.norm_first = True"):
-        export_release(model, tmp_path / "x")
-    with pytest.raises(InputError, match=r"tokenizer: a word one, expected a byte-level one for gpt2"):
-        export_hugging_face(model, tokenizer, tmp_path / "x")
-    assert not (tmp_path / "x").exists()
-
-
 @pytest.fixture(scope="module")
 def byte_tokenizer() -> Tokenizer:
     return ByteTokenizer.train(
@@ -160,9 +147,7 @@ def test_transformers_loads_an_exported_gpt2_and_writes_the_same_text(
 ) -> None:
     model = decoder(byte_tokenizer, n_special=n_special, norm_first=True, n_inner=40)
     export_hugging_face(model, byte_tokenizer, tmp_path)
-    again = GPT.load(tmp_path)
-    assert again.config == model.config
-    assert same_weights(again, model)
+    assert comes_back(model, tmp_path)
     assert Tokenizer.load(tmp_path).digest == byte_tokenizer.digest
     theirs, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values()), report
@@ -216,27 +201,36 @@ class Trap:
         return pytest.fail, ("the file ran code",)
 
 
-def test_a_pytorch_model_bin_that_is_not_tensors_alone_is_refused_unread(tmp_path: Path) -> None:
-    hugging_face().save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    path = tmp_path / "pytorch_model.bin"
+def saved(stored: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(stored, file)
+    return file.getvalue()
+
+
+NO_TENSORS = r"not a file of torch tensors alone \(.*\)$"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (saved({"tokens_embed.weight": Trap()}), NO_TENSORS),
+        (pickle.dumps(Trap()), NO_TENSORS),
+        (saved({"tokens_embed.weight": torch.zeros(999)})[:1000], NO_TENSORS),
+        (saved([torch.zeros(2)]), "found a list, expected tensors by name"),
+        (saved({7: torch.zeros(2)}), "found a dict, expected tensors by name"),
+        (saved({"a": torch.zeros(2, 2).to_sparse()}), "a: found no plain tensor"),
+        (saved({"a": torch.zeros(2, device="meta")}), "a: found no plain tensor"),
+        (saved({"positions_embed.weight": torch.zeros(2)}), r"no tensor tokens_embed\.weight"),
+    ],
+)
+def test_a_pytorch_model_bin_of_anything_but_weights_is_refused_and_runs_no_code(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "openai-gpt", **SIZES}))
     with pytest.raises(InputError, match=r"model\.safetensors: no such file"):
         GPT.load(tmp_path)
-    torch.save({"tokens_embed.weight": Trap()}, path)
-    with pytest.raises(InputError, match=r"pytorch_model\.bin: not a file of torch tensors alone \(.*\)$"):
-        GPT.load(tmp_path)
-    path.write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(InputError, match=r"pytorch_model\.bin: not a file of torch tensors alone"):
-        GPT.load(tmp_path)
-    torch.save(hugging_face().transformer.state_dict(), path)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"pytorch_model\.bin: not a file of torch tensors alone"):
-        GPT.load(tmp_path)
-    torch.save([torch.zeros(2)], path)
-    with pytest.raises(InputError, match=r"pytorch_model\.bin: found a list, expected tensors by name"):
-        GPT.load(tmp_path)
-    torch.save({"positions_embed.weight": torch.zeros(2)}, path)
-    with pytest.raises(InputError, match=r"pytorch_model\.bin: no tensor tokens_embed\.weight"):
+    (tmp_path / "pytorch_model.bin").write_bytes(data)
+    with pytest.raises(InputError, match=rf"pytorch_model\.bin: {message}"):
         GPT.load(tmp_path)
 
 
@@ -271,21 +265,13 @@ def test_releases_that_are_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_special", [0, 2, 3])
-def test_ours_to_hugging_face_and_back_bit_for_bit(tmp_path: Path, tokenizer: Tokenizer, n_special: int) -> None:
-    model = decoder(tokenizer, n_special=n_special, embd_pdrop=0.2, attn_pdrop=0.3, resid_pdrop=0.4, init_std=0.05)
-    export_hugging_face(model, tokenizer, tmp_path)
-    again = GPT.load(tmp_path)
-    assert again.config == model.config
-    assert same_weights(again, model)
-    assert Tokenizer.load(tmp_path).digest == tokenizer.digest
-
-
-@pytest.mark.parametrize("n_special", [0, 2, 3])
-def test_transformers_loads_all_of_an_export_and_computes_the_same(
+def test_an_export_comes_back_bit_for_bit_and_transformers_loads_all_of_it_and_computes_the_same(
     tmp_path: Path, tokenizer: Tokenizer, n_special: int
 ) -> None:
-    model = decoder(tokenizer, n_special=n_special)
+    model = decoder(tokenizer, n_special=n_special, embd_pdrop=0.2, attn_pdrop=0.3, resid_pdrop=0.4, init_std=0.05)
     export_hugging_face(model, tokenizer, tmp_path)
+    assert comes_back(model, tmp_path)
+    assert Tokenizer.load(tmp_path).digest == tokenizer.digest
     for load in (transformers.OpenAIGPTLMHeadModel, transformers.AutoModelForCausalLM):
         theirs, report = load.from_pretrained(tmp_path, output_loading_info=True)
         assert not any(report.values()), report
@@ -321,9 +307,7 @@ def test_ours_to_release_and_back_bit_for_bit(tmp_path: Path, tokenizer: Tokeniz
         *(f"params_{number}.npy" for number in range(10)),
         "params_shapes.json",
     ]
-    again = GPT.load(tmp_path)
-    assert again.config == model.config
-    assert same_weights(again, model)
+    assert comes_back(model, tmp_path)
 
 
 def test_a_release_written_by_us_has_the_bytes_of_one_written_plainly(tmp_path: Path) -> None:
@@ -338,22 +322,33 @@ def test_a_release_written_by_us_has_the_bytes_of_one_written_plainly(tmp_path: 
     assert shapes[0][:6] == [[16, 24], [50, 24], [1, 24, 72], [72], [1, 24, 24], [24]]
 
 
-def test_models_that_a_foreign_layout_cannot_hold_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    with pytest.raises(InputError, match=rf"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects 50"):
-        export_hugging_face(GPT(TINY), tokenizer, tmp_path / "x")
-    with pytest.raises(InputError, match=r"model\.n_special = 1, expected one of 0, 2, 3"):
-        export_hugging_face(decoder(tokenizer, n_special=1), tokenizer, tmp_path / "x")
-    narrow = decoder(tokenizer, n_inner=48)
-    for refused in (
-        lambda: export_hugging_face(narrow, tokenizer, tmp_path / "x"),
-        lambda: export_release(narrow, tmp_path / "x"),
-    ):
-        with pytest.raises(InputError, match=r"model\.n_inner = 48, expected 4 \* model\.n_embd = 96"):
-            refused()
-    with pytest.raises(InputError, match=r"model\.n_special = 3, expected 0"):
-        export_release(decoder(tokenizer, n_special=3), tmp_path / "x")
-    with pytest.raises(InputError, match=r"model\.n_head = 4, expected 12"):
-        export_release(decoder(tokenizer, n_head=4), tmp_path / "x")
+TO_TRANSFORMERS = {"GPT-1": "tokenizer", "GPT-2": "byte_tokenizer"}
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "message"),
+    [
+        ("GPT-1", {"n_vocab": 50}, r"tokenizer: n_vocab = \d+, the model expects 50"),
+        ("GPT-1", {"n_special": 1}, r"model\.n_special = 1, expected one of 0, 2, 3"),
+        ("GPT-1", {"n_inner": 48}, r"model\.n_inner = 48, expected 4 \* model\.n_embd = 96"),
+        ("GPT-1", {"norm_first": True}, "tokenizer: a word one, expected a byte-level one for gpt2"),
+        ("GPT-1", {"smeared_keys": True}, r"model\.smeared_keys = True, expected False"),
+        ("GPT-2", {"smeared_keys": True, "norm_first": True}, r"model\.smeared_keys = True, expected False"),
+        ("release", {"n_inner": 48}, r"model\.n_inner = 48, expected 4 \* model\.n_embd = 96"),
+        ("release", {"norm_first": True}, r"model\.norm_first = True"),
+        ("release", {"smeared_keys": True}, r"model\.smeared_keys = True, expected False"),
+        ("release", {"n_special": 3}, r"model\.n_special = 3, expected 0"),
+        ("release", {"n_head": 4}, r"model\.n_head = 4, expected 12"),
+    ],
+)
+def test_models_that_a_foreign_layout_cannot_hold_are_refused(
+    tmp_path: Path, request: pytest.FixtureRequest, layout: str, changes: dict[str, Any], message: str
+) -> None:
+    words: Tokenizer = request.getfixturevalue(TO_TRANSFORMERS.get(layout, "tokenizer"))
+    model = decoder(words, **changes)
+    write = partial(export_release, model) if layout == "release" else partial(export_hugging_face, model, words)
+    with pytest.raises(InputError, match=message):
+        write(tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -413,23 +408,6 @@ def test_an_output_layer_of_its_own_is_refused(tmp_path: Path) -> None:
     )
     transformers.OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"tie_word_embeddings = False"):
-        GPT.load(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("stored", "message"),
-    [
-        ({7: torch.zeros(2)}, "expected tensors by name"),
-        ({"a": torch.zeros(2, 2).to_sparse()}, "a: found no plain tensor"),
-        ({"a": torch.zeros(2, device="meta")}, "a: found no plain tensor"),
-    ],
-)
-def test_what_is_no_tensor_of_weights_is_refused(tmp_path: Path, stored: dict[Any, Any], message: str) -> None:
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "openai-gpt", "vocab_size": 50, "n_positions": 16, "n_embd": 24, "n_layer": 1})
-    )
-    torch.save(stored, tmp_path / "pytorch_model.bin")
-    with pytest.raises(InputError, match=message):
         GPT.load(str(tmp_path))
 
 

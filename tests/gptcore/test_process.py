@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from gptcore.training.loop import Trainer, Training
 from gptcore.training.optim import warmup_linear
 from tests.expected import expected as table_of
 from tests.gptcore.jobs import StopAfter
+from tests.trials.scenarios import ended, wait
 
 
 def outcome(tmp_path: Path, error: BaseException | None) -> int:
@@ -148,17 +148,7 @@ def test_an_orphan_is_told() -> None:
     child = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 10
-    while _alive(child):
-        assert time.monotonic() < deadline, "the orphan lives on"
-        time.sleep(0.02)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait(lambda: ended(child), "the orphan's end", 10, pause=0.02)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux's")

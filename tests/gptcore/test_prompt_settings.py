@@ -85,20 +85,8 @@ def test_rows_of_choices_and_grades_are_asked_as_they_should_be() -> None:
 # its sentence; 3.6: 100 tokens, top-k random sampling with k = 2, the first 3 generated sentences; 3.7: greedy, the
 # first generated sentence; 3.5: greedy.
 SETTINGS: dict[str, tuple[str, str | None, dict[str, Any]]] = expected(__file__, "SETTINGS")
-MEASURES = {
-    "lambada": measures.last_word,
-    "lambada-cloze": measures.last_word,
-    "summaries": measures.rouge,
-    "summaries-no-hint": measures.rouge,
-    "en-fr": measures.bleu,
-    "fr-en": measures.bleu,
-    "squad": measures.questions,
-}
-BASELINES = {
-    "summaries": measures.article_baselines,
-    "summaries-no-hint": measures.article_baselines,
-    "squad": measures.always_unknown,
-}
+MEASURES, BASELINES = (expected(__file__, table) for table in ("MEASURES", "BASELINES"))
+"""Task -> the name of a function of :mod:`gptcore.prompting.measures`."""
 
 
 def test_there_are_no_other_tasks() -> None:
@@ -113,8 +101,8 @@ def test_what_decides_a_headline(name: str) -> None:
     assert found.recorded["normalisation"] == normalisation
     assert {key: getattr(found.decoding, key) for key in decoding} == decoding
     assert (found.decoding is None) == (not decoding)
-    assert found.measure is MEASURES.get(name)
-    assert found.baselines is BASELINES.get(name)
+    for part, names in ((found.measure, MEASURES), (found.baselines, BASELINES)):
+        assert part is (getattr(measures, names[name]) if name in names else None)
     assert found.word == (name in ("lambada", "lambada-cloze"))
 
 

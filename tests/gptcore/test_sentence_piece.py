@@ -178,15 +178,13 @@ def test_characters_that_hardly_come_are_unknown(monkeypatch: pytest.MonkeyPatch
 # --- folders ---
 
 
-def test_saved_loaded_and_sent_it_stays_the_same(model: bytes, tmp_path: Path) -> None:
+def test_whether_case_and_accents_are_kept_is_kept_and_told_by_the_pieces(model: bytes, tmp_path: Path) -> None:
     digests = set()
     for number, (cased, keep_accents) in enumerate(KINDS):
         tokenizer = SentencePieceTokenizer(model, cased=cased, keep_accents=keep_accents)
         tokenizer.save(tmp_path / f"{number}")
-        again = Tokenizer.load(f"file://{tmp_path / str(number)}/")
-        assert isinstance(again, SentencePieceTokenizer)
+        again = Tokenizer.load(tmp_path / f"{number}")
         assert again.digest == tokenizer.digest == pickle.loads(pickle.dumps(tokenizer)).digest
-        assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
         digests.add(again.digest)
     assert len(digests) == len(KINDS)
     (tmp_path / "0" / "tokenizer_config.json").unlink()

@@ -156,18 +156,15 @@ def test_characters_beyond_the_alphabet_are_unknown(monkeypatch: pytest.MonkeyPa
 # --- folders ---
 
 
-def test_saved_loaded_and_sent_it_stays_the_same(
+def test_whether_it_is_cased_is_kept_and_told_by_its_pieces(
     learnt: WordPieceTokenizer, cased: WordPieceTokenizer, tmp_path: Path
 ) -> None:
     for name, tokenizer in (("uncased", learnt), ("cased", cased)):
         tokenizer.save(tmp_path / name)
-        again = Tokenizer.load(f"file://{tmp_path / name}/")
-        assert isinstance(again, WordPieceTokenizer)
-        assert again.digest == tokenizer.digest == pickle.loads(pickle.dumps(tokenizer)).digest
-        assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+        kept = Tokenizer.load(tmp_path / name).digest
         (tmp_path / name / "tokenizer_config.json").unlink()
-        alone = Tokenizer.load(tmp_path / name)  # by its pieces
-        assert alone.digest == tokenizer.digest
+        assert tokenizer.digest == kept == Tokenizer.load(tmp_path / name).digest
+    assert cased.digest == pickle.loads(pickle.dumps(cased)).digest
     assert learnt.digest != WordPieceTokenizer(learnt.vocabulary, cased=True).digest
 
 

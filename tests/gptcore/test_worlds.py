@@ -40,6 +40,7 @@ from tests.gptcore.jobs import (
     run_world,
     wait_for_checkpoint,
 )
+from tests.trials.scenarios import ended
 
 STEADY = dataclasses.replace(MODEL, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
 LSTM = LSTMConfig(n_vocab=N_VOCAB, n_ctx=N_CTX, n_units=24, n_embd=16, embd_pdrop=0.0, resid_pdrop=0.0)
@@ -166,7 +167,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ended() -> Iterator[None]:
+def _none_before() -> Iterator[None]:
     """The process that forks is of this module alone: one that other tests started may have another environment."""
     _end_warm()
     yield
@@ -273,7 +274,7 @@ def test_who_forks_takes_its_jobs_along_and_is_replaced(dataset: Path, tmp_path:
     fork_server._warm.process.kill()
     fork_server._warm.process.wait()
     assert running.wait(120) != 0
-    assert not psutil.pid_exists(running.pid) or psutil.Process(running.pid).status() == psutil.STATUS_ZOMBIE
+    assert ended(running.pid)
     left = read_outcome(job.with_name("outcome.json"))
     assert left.code == EXIT_INTERRUPTED  # it wrote a checkpoint
     assert forked(write_job(dataset, tmp_path / "next")).wait(120) == 0
@@ -294,8 +295,7 @@ def test_nothing_is_left_of_a_killed_caller(dataset: Path, tmp_path: Path) -> No
         pids = [int(word) for word in caller.stdout.readline().split()]
         wait_for(lambda: has_checkpoints(job))
         caller.kill()
-    _, living = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
-    assert not [process for process in living if process.status() != psutil.STATUS_ZOMBIE]
+    wait_for(lambda: all(map(ended, pids)), 60)
 
 
 def test_what_cannot_be_forked_is_not(dataset: Path, tmp_path: Path) -> None:
@@ -323,11 +323,11 @@ def test_another_environment_has_its_own_process_and_ends_no_job_of_the_one_befo
         after = wait_for(lambda: fork_job(FINETUNE, job, job.with_name("outcome.json"), log, changed))
     assert after.wait(120) == 0
     assert before.poll() is None, "it goes on"
-    assert psutil.pid_exists(replaced)
+    assert not ended(replaced)
     os.kill(before.pid, signal.SIGTERM)
     assert before.wait(120) == EXIT_INTERRUPTED
     del before
-    wait_for(lambda: not psutil.pid_exists(replaced) or psutil.Process(replaced).status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: ended(replaced))
 
 
 def test_the_first_job_is_a_process_of_its_own_and_starts_nothing(dataset: Path, tmp_path: Path) -> None:

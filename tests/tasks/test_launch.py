@@ -23,7 +23,7 @@ from gptcore.base.errors import InputError
 from tasks.jobs import launch, placement
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
 from tests.expected import expected
-from tests.trials.scenarios import wait
+from tests.trials.scenarios import ended, wait
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = "tests.tasks.fake_job"
@@ -45,24 +45,16 @@ def run(
     return run_job(FAKE, options, workspace, on_metrics=on_metrics, **how)
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits to be collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def gone(path: Path, seconds: float = 60.0) -> bool:
     """Whether the process whose number ``path`` holds ends within ``seconds``."""
     pid, deadline = int(path.read_text()), time.monotonic() + seconds
-    while alive(pid) and time.monotonic() < deadline:
+    while not ended(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return not alive(pid)
+    return ended(pid)
 
 
-def wait_for(path: Path, seconds: float = 120.0) -> None:
-    wait(lambda: path.exists() and path.read_text(), str(path), seconds, pause=0.02)
+def wait_for(path: Path) -> None:
+    wait(lambda: path.exists() and path.read_text(), str(path), 120, pause=0.02)
 
 
 def in_thread(target: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
@@ -166,14 +158,6 @@ def test_an_exception_from_the_observer_ends_the_job(tmp_path: Path, kind: type[
     assert gone(tmp_path / "job.pid")
 
 
-@pytest.fixture
-def ctrl_c_raises() -> Iterator[None]:
-    """Python's own handler, which is not there when the suite is started in a shell's background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("ctrl_c_raises")
 def test_ctrl_c_ends_the_job(tmp_path: Path) -> None:
     def interrupt() -> None:
@@ -272,30 +256,35 @@ else:
 """
 
 
-def follower(workspace: Path, module: str, where: str, nproc: int = 1) -> subprocess.Popen[bytes]:
+def follower(workspace: Path, module: str, where: str, nproc: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", FOLLOWER, str(workspace), module, where, str(nproc)]
     return subprocess.Popen(command, cwd=ROOT)
 
 
 def test_jobs_end_when_the_main_thread_is_gone(tmp_path: Path) -> None:
     """Otherwise Python would wait for the worker threads, and they for their jobs, for hours."""
-    process = follower(tmp_path, FAKE, "thread")
+    process = follower(tmp_path, FAKE, "thread", 1)
     assert process.wait(30) == 0
     assert (tmp_path / "checkpoint").exists()
 
 
-def test_a_job_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    process = follower(tmp_path, FAKE, "main")
-    wait_for(tmp_path / "job.pid")
+WORLD = "tests.tasks.world_job"
+
+
+@pytest.mark.parametrize(
+    ("module", "nproc", "left"),
+    [(FAKE, 1, {"job.pid": "checkpoint"}), (WORLD, 2, {"0.pid": "0.saved", "1.pid": "1.saved"})],
+)
+def test_a_job_ends_when_its_parent_is_killed(tmp_path: Path, module: str, nproc: int, left: dict[str, str]) -> None:
+    process = follower(tmp_path, module, "main", nproc)
+    for pid in left:
+        wait_for(tmp_path / pid)
     process.kill()
     process.wait()
-    assert gone(tmp_path / "job.pid")
-    assert (tmp_path / "checkpoint").exists()
+    assert all(gone(tmp_path / pid) and (tmp_path / saved).exists() for pid, saved in left.items())
 
 
 # --- several processes, through torchrun
-
-WORLD = "tests.tasks.world_job"
 
 
 def in_a_world(workspace: Path, **options: Any) -> dict[str, Any]:
@@ -335,15 +324,6 @@ def test_a_world_that_is_stopped_saves_first_and_one_that_does_not_listen_is_kil
         assert [type(error) for error in errors] == [JobInterrupted]
     assert all(gone(pid) for pid in pids)
     assert sorted(path.name for path in heard.glob("*.saved")) == ["0.saved", "1.saved"]
-
-
-def test_a_world_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    process = follower(tmp_path, WORLD, "main", nproc=2)
-    for rank in "01":
-        wait_for(tmp_path / f"{rank}.pid")
-    process.kill()
-    process.wait()
-    assert all(gone(tmp_path / f"{rank}.pid") and (tmp_path / f"{rank}.saved").exists() for rank in "01")
 
 
 # --- metrics.jsonl as it grows

@@ -22,6 +22,7 @@ from tasks.tracking.tracker import Run, Tracker
 from tests.tasks.test_tracking import first_use as first_use  # the fixtures
 from tests.tasks.test_tracking import home as home
 from tests.tasks.test_tracking import records
+from tests.trials.scenarios import wait
 
 
 class _Server(ThreadingHTTPServer):
@@ -86,9 +87,7 @@ def test_a_flow_waits_for_a_server_that_is_away_and_a_command_does_not(caplog: p
     server: list[_Server] = []
 
     def back_once_it_was_missed() -> None:
-        deadline = time.monotonic() + 60
-        while away not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait(lambda: away in caplog.text, "a word of it", 60, pause=0.05)
         server.append(_Server(port))
 
     threading.Thread(target=back_once_it_was_missed).start()

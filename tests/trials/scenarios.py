@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from gptcore.storyworld.write import generate
 
 Settings = dict[str, dict[str, Any]]
@@ -89,6 +91,14 @@ def wait(condition: Callable[[], object], what: str, seconds: float, pause: floa
             raise TimeoutError(f"{what} did not come in {seconds:.0f} s")
         time.sleep(pause)
     return time.monotonic() - start
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has ended, though nobody may have collected it yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def started(command: Sequence[str], log: Path, variables: Mapping[str, str], **how: Any) -> subprocess.Popen[bytes]:

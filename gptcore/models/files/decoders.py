@@ -58,7 +58,7 @@ class DecoderLayout(Layout):
         self, folder: ModelFolder, settings: Mapping[str, Any], defaults: ModelConfig
     ) -> tuple[ModelConfig, dict[str, Tensor]]:
         """See :meth:`Layout.read`."""
-        where = folder.path("config.json")
+        where = folder.at("config.json")
         self._check_settings(settings, where)
         name, stored = self._stored(folder)
         checked_object(settings, where, "a JSON object", dict.fromkeys(_SIZES, int))
@@ -66,7 +66,7 @@ class DecoderLayout(Layout):
 
         def part(key: str) -> Tensor:
             if key not in theirs:
-                raise InputError(f"{folder.path(name)}: no tensor {key}")
+                raise InputError(f"{folder.at(name)}: no tensor {key}")
             return theirs[key]
 
         tokens, n_special = part(f"{self.tokens}.weight"), settings.get("n_special", 0)

@@ -84,7 +84,7 @@ class EncoderLayout(Layout):
         self, folder: ModelFolder, settings: Mapping[str, Any], defaults: EncoderConfig
     ) -> tuple[EncoderConfig, dict[str, Tensor]]:
         """See :meth:`Layout.read`."""
-        where = folder.path("config.json")
+        where = folder.at("config.json")
         self._check_settings(settings, where)
         needed = [name for name in self.sizes.values() if name != "type_vocab_size"]
         checked_object(settings, where, "a JSON object", dict.fromkeys(needed, int))
@@ -98,14 +98,12 @@ class EncoderLayout(Layout):
         found: dict[str, Tensor] = {}
         for ours, its in self._names(config):
             for name in its:
-                require(name in theirs, f"{folder.path(file)}: no tensor {name}")
+                require(name in theirs, f"{folder.at(file)}: no tensor {name}")
             found[ours] = theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
         for name in self.bias_copies:  # tied with others
             tied = "embeddings.words.weight" if name.endswith("weight") else "word_head.bias"
             if name in theirs and tied in found and not torch.equal(theirs[name], found[tied]):
-                raise InputError(
-                    f"{folder.path(file)}: {name}: differs from {tied}, expected the same, as they are tied"
-                )
+                raise InputError(f"{folder.at(file)}: {name}: differs from {tied}, expected the same, as they are tied")
         return config, found
 
     def _known(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:

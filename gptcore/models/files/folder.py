@@ -29,7 +29,7 @@ from torch import Tensor
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, parse_json, write_json_atomic
-from gptcore.base.filesystems import file_system
+from gptcore.base.filesystems import Folder
 from gptcore.base.settings import optional, recorded
 from gptcore.config import ModelConfig, NetworkConfig, network_config
 from gptcore.families import recorded_family
@@ -49,24 +49,14 @@ class Exported(Protocol[Config]):
         """Its tensors, by our names."""
 
 
-class ModelFolder:
-    """A folder at any fsspec URL."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        self._fs, self._root = file_system(self._url)
-
-    def path(self, name: str) -> str:
-        return f"{self._url}/{name}"
-
-    def has(self, name: str) -> bool:
-        return bool(self._fs.isfile(f"{self._root}/{name}"))
+class ModelFolder(Folder):
+    """A folder that a model is read from."""
 
     def read(self, name: str) -> bytes:
         try:
-            return bytes(self._fs.cat_file(f"{self._root}/{name}"))
+            return bytes(self._files.cat_file(f"{self._path}/{name}"))
         except FileNotFoundError:
-            raise InputError(f"{self.path(name)}: no such file") from None
+            raise InputError(f"{self.at(name)}: no such file") from None
 
     def json(self, name: str) -> Any:
         try:
@@ -74,10 +64,10 @@ class ModelFolder:
         except InputError:
             raise
         except ValueError as error:
-            raise InputError(f"{self.path(name)}: not JSON ({error})") from None
+            raise InputError(f"{self.at(name)}: not JSON ({error})") from None
 
     def object(self, name: str, fields: Mapping[str, type] | None = None) -> dict[str, Any]:
-        return checked_object(self.json(name), self.path(name), "a JSON object", fields)
+        return checked_object(self.json(name), self.at(name), "a JSON object", fields)
 
     def safetensors(self, name: str) -> dict[str, Tensor]:
         try:
@@ -85,7 +75,7 @@ class ModelFolder:
         except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a kind of number that torch lacks
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{self.path(name)}: not a safetensors file ({error})") from None
+            raise InputError(f"{self.at(name)}: not a safetensors file ({error})") from None
 
     def pickled(self, name: str) -> dict[str, Tensor]:
         """Tensors that torch.save wrote. Tensors alone are unpickled, so no file gets to run code."""
@@ -93,14 +83,14 @@ class ModelFolder:
             found = torch.load(io.BytesIO(self.read(name)), map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, EOFError, KeyError, RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
-            raise InputError(f"{self.path(name)}: not a file of torch tensors alone ({reason})") from None
+            raise InputError(f"{self.at(name)}: not a file of torch tensors alone ({reason})") from None
         if not isinstance(found, dict) or not all(
             isinstance(key, str) and isinstance(value, Tensor) for key, value in found.items()
         ):
-            raise InputError(f"{self.path(name)}: found a {type(found).__name__}, expected tensors by name")
+            raise InputError(f"{self.at(name)}: found a {type(found).__name__}, expected tensors by name")
         for key, value in found.items():
             if value.layout != torch.strided or value.is_meta:
-                raise InputError(f"{self.path(name)}: {key}: found no plain tensor (sparse, or without numbers)")
+                raise InputError(f"{self.at(name)}: {key}: found no plain tensor (sparse, or without numbers)")
         return dict(found)
 
 
@@ -120,17 +110,17 @@ def write_own(config: NetworkConfig, tensors: Mapping[str, Tensor], folder: Path
 
 def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tuple[NetworkConfig, dict[str, Tensor]]:
     """Configuration and tensors; ``settings``: those of the file ``name``."""
-    family = recorded_family(settings, folder.path(name))
+    family = recorded_family(settings, folder.at(name))
     fields = [field for field in dataclasses.fields(family.part("config")) if not field.metadata.get("derived")]
     missing = [field.name for field in fields if field.name not in settings and not optional(field)]
     if missing:
-        raise InputError(f"{folder.path(name)}: no {', '.join(missing)}")
+        raise InputError(f"{folder.at(name)}: no {', '.join(missing)}")
     tensors = folder.safetensors("model.safetensors")
     # a fine-tuned model holds its network under a name of its own beside the classifier's head
     inner = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(_FINE_TUNED)}
     known = {field.name: settings[field.name] for field in fields if field.name in settings}
     known["family"] = family.name
-    return network_config(known, folder.path(name)), inner or tensors
+    return network_config(known, folder.at(name)), inner or tensors
 
 
 BLOCK_PARTS = {
@@ -196,7 +186,7 @@ RELEASED_FILES = 10
 def read_release(folder: ModelFolder) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Configuration and tensors, by our names."""
     shapes = folder.json("params_shapes.json")
-    where = folder.path("params_shapes.json")
+    where = folder.at("params_shapes.json")
     if not _are_shapes(shapes):
         raise InputError(f"{where}: expected a list of shapes, lists of 1 to 3 sizes, the first two of 2")
     flat = np.concatenate([_read_npy(folder, f"params_{n}.npy") for n in range(RELEASED_FILES)])
@@ -240,9 +230,9 @@ def _read_npy(folder: ModelFolder, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         array: np.ndarray[Any, np.dtype[Any]] = np.load(io.BytesIO(folder.read(name)), allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, TypeError, MemoryError, TokenError) as error:
-        raise InputError(f"{folder.path(name)}: not a numpy file ({error})") from None
+        raise InputError(f"{folder.at(name)}: not a numpy file ({error})") from None
     if array.dtype.kind not in "fiu":
-        raise InputError(f"{folder.path(name)}: found an array of {array.dtype}, expected numbers")
+        raise InputError(f"{folder.at(name)}: found an array of {array.dtype}, expected numbers")
     return array.reshape(-1)
 
 

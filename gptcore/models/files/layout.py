@@ -177,10 +177,10 @@ def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tenso
             layout: Layout = theirs[kind].part("layout")
             return layout.read(folder, settings, theirs[kind].part("config")(family=theirs[kind].name))
         known = " or ".join((MODEL_TYPE, *theirs))
-        raise InputError(f"{folder.path('config.json')}: model_type = {kind!r}, expected {known}")
+        raise InputError(f"{folder.at('config.json')}: model_type = {kind!r}, expected {known}")
     if folder.has("state.json"):
         identity = folder.object("state.json", {"identity": dict})["identity"]
-        where = folder.path("state.json")
+        where = folder.at("state.json")
         return read_own(
             folder, "state.json", checked_object(identity, where, "a JSON object", {"model": dict})["model"]
         )
