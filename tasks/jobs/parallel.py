@@ -60,7 +60,7 @@ def partition_map(
     if dask_address:
         with connect(dask_address) as client:
             if reads is not None:
-                require_file(client, dask_address, reads)
+                require_seen(client, dask_address, reads)
             if shared is not None:
                 require_shared(client, dask_address, shared)
             ahead = _AHEAD * sum(client.nthreads().values())
@@ -186,25 +186,22 @@ def require_shared(client: Any, address: str, folder: Path) -> None:
     mark = folder / f".shared-{uuid.uuid4().hex}"  # a worker of another host may have a folder of the same name
     mark.touch()
     try:
-        _require(client, address, mark, folder)
+        require_seen(client, address, mark, folder)
     finally:
         mark.unlink()
 
 
-def require_file(client: Any, address: str, path: Path) -> None:
+def require_seen(client: Any, address: str, path: Path, name: Path | None = None) -> None:
     """See that every worker has a file ``path``: this machine's, or its own copy.
 
+    :param name: what messages call it, if not by its path.
     :raises InputError: naming the first that does not.
     """
-    _require(client, address, path, path)
-
-
-def _require(client: Any, address: str, path: Path, name: Path) -> None:
     for worker, sees in client.run(os.path.exists, str(path)).items():
         if not sees:
             raise InputError(
-                f"--dask {address}: the worker {worker} does not see {name} of this machine; expected a file system "
-                "that both share (with --tokenizer, books and store may be addresses such as s3://... instead)"
+                f"--dask {address}: the worker {worker} does not see {name or path} of this machine; expected a file "
+                "system that both share (with --tokenizer, books and store may be addresses such as s3://... instead)"
             )
 
 
