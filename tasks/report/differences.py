@@ -23,10 +23,8 @@ _OFF = {"max_train_rows": "all rows", "n_transfer": "all blocks", "select": "sel
 def differences(theirs: Params, mine: Params, task: str) -> Iterator[str]:
     """What of a suite's params decides the task's number and is not as in ``mine``: "lr 0.0005", "random weights"."""
     prefix = f"settings.{task}."
-    if ("checkpoint" in theirs) != ("checkpoint" in mine):
+    if theirs.get("checkpoint") != mine.get("checkpoint"):
         yield f"checkpoint {theirs['checkpoint'][:12]}" if "checkpoint" in theirs else "random weights"
-    elif theirs.get("checkpoint") != mine.get("checkpoint"):
-        yield f"checkpoint {theirs['checkpoint'][:12]}"
     elif "checkpoint" not in theirs:  # both from random weights: the shapes may differ
         yield from _changed(theirs, mine, "model.")
     if theirs.get("tokenizer") != mine.get("tokenizer"):
@@ -36,9 +34,8 @@ def differences(theirs: Params, mine: Params, task: str) -> Iterator[str]:
 
 
 def _changed(theirs: Params, mine: Params, prefix: str) -> Iterator[str]:
-    names = sorted(name for name in {*theirs, *mine} if name.startswith(prefix))
-    for name in names:
-        if theirs.get(name) != mine.get(name):
+    for name in sorted({*theirs, *mine}):
+        if name.startswith(prefix) and theirs.get(name) != mine.get(name):
             yield f"{name.removeprefix(prefix)} {theirs.get(name, _DEFAULT)}"
 
 
