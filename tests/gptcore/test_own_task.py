@@ -22,7 +22,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.metrics import macro_f1
 from gptcore.nlu.own_task import Task, own_task_name, read_own_task
 from gptcore.nlu.readers import Example, iterate
-from gptcore.nlu.registry import recorded_task, task_settings
+from gptcore.nlu.registry import Holdout, recorded_task, task_settings
 from tests.expected import expected
 
 ROWS = [
@@ -158,6 +158,14 @@ def test_a_graded_score_has_its_range(tmp_path: Path) -> None:
     assert task.spec.metrics == ("pearson", "spearman")
     assert (form_of(task.spec).n_outputs(task.spec), task.spec.context) == (5, None)
     assert [row.label for row in read(task, "train")] == [-1, 0.25, 3, 2.5]
+
+
+def test_the_widest_range_the_largest_share_and_the_longest_name(tmp_path: Path) -> None:
+    rows = [{"premise": "a", "hypothesis": "b", "label": score} for score in (0, 100)]
+    spec = read_own_task(
+        put(tmp_path, {"score_range": [0, 100], "dev": None, "holdout": 0.5, "name": "a" * 32}, rows)
+    ).spec
+    assert (spec.score_range, form_of(spec).n_outputs(spec), spec.holdout) == ((0, 100), 101, Holdout(5000, 10_000, 0))
 
 
 def test_files_without_a_header_have_their_columns_named(tmp_path: Path) -> None:

@@ -232,6 +232,15 @@ def test_trials_that_failed_on_a_rung_are_named_together(
     assert len(set(words.values())) == len(words), "each at a place of its own"
 
 
+def test_an_axis_has_its_ends_and_what_lies_well_between() -> None:
+    assert Coordinate("how", ["b", None], choices=("a", "b", "c")).ticks() == [(0.0, "a"), (0.5, "b"), (1.0, "c")]
+    assert [text for _, text in Coordinate("lr", [1e-4, 4e-3], log=True).ticks()] == [
+        *("0.0001", "0.004", "0.0002", "0.0005", "0.001", "0.002")
+    ]
+    assert Coordinate("n", [10.0, 0.0, 2.0], downwards=True).ticks()[:3] == [(1.0, "0"), (0.0, "10"), (0.8, "2")]
+    assert Coordinate("n", [3.0, 3.0]).ticks() == [(1.0, "3")]
+
+
 def test_one_axis_leaves_room_for_the_title(written: dict[str, list[Any]], tmp_path: Path) -> None:
     picture([[2.0, 3.0]], set()).draw(tmp_path / "a.png")
     assert written["inches"][0][0] >= 8.0
