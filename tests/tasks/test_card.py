@@ -6,6 +6,7 @@ Panels side by side say once what all have in common; the picture of a sweep nam
 from __future__ import annotations
 
 import base64
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def test_a_card_tells_results_lineage_and_settings() -> None:
     assert ["shards", "shards", "cdcdcdcdcdcd"] in found
     assert ["files", "files", "efefefefefef"] in found
     assert ["code", "gptmill 0.1.0", "121212121212 with local changes"] in found
+    assert ["made", "2026-01-02T03:04:05 UTC", "61.2 s"] in found
     assert ["model.n_layer", "12"] in found
     assert ["lr", "0.00025"] in found
 
@@ -64,6 +66,7 @@ def test_no_value_breaks_a_table(text: str) -> None:
     plain, odd = card(config={"name": "x"}), card(config={"name": text})
     assert [len(row) for row in rows(odd)] == [len(row) for row in rows(plain)]
     assert len(odd.splitlines()) == len(plain.splitlines())
+    assert ["name", " ".join(text.replace("|", r"\|").split())] in rows(odd)
 
 
 def test_the_figure_travels_inside_the_card(tmp_path: Path) -> None:
@@ -124,6 +127,13 @@ def test_cost() -> None:
     assert cost(1800, threads=2, device="cpu") == "1.000 core-hours"
     assert cost(1800, threads=1, device="cpu", processes=4) == "2.000 core-hours"
     assert cost(3600, threads=16, device="NVIDIA H100 80GB HBM3", processes=8) == "8.000 GPU-hours"
+
+
+def test_a_figure_has_its_level_and_a_curve_its_marks(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
+    dataclasses.replace(panel("a"), level=1.5).draw(tmp_path / "a.png")
+    curve, level = drawn[0].axes[0].lines
+    assert (list(curve.get_xdata()), list(curve.get_ydata())) == ([20.0, 50.0], [1.0, 2.0])
+    assert (set(level.get_ydata()), curve.get_marker(), curve.get_linestyle()) == ({1.5}, "o", "-")
 
 
 # --- panels side by side

@@ -160,6 +160,14 @@ def test_unfinished_work_stays_while_it_is_young_and_keeps_what_it_reads(store: 
     assert ("artifact", "corpus") in gone(found)
     named = Referred({recipe.digest: "rows"}, [corpus.digest])
     assert plan(inventory(store, STAGES), named, [], young, datetime.now(UTC) + LATER).dropped == []
+    early = planned(store, rules=young, at=timedelta(hours=5))
+    assert {(item.kind, reason) for item, reason in early.kept if item.kind != "copy"} == {
+        *((kind, "young") for kind in kinds),
+        ("artifact", "unfinished work"),
+    }
+    if "mirror" in kinds:
+        alone = [item for item in inventory(store, STAGES) if item.kind != "unfinished"]
+        assert plan(alone, named, [], young, datetime.now(UTC) + LATER).dropped == []
     list(sweep(store, found.dropped, inventory(store, STAGES)))
     assert inventory_or_nothing(store) == []
 

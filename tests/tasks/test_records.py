@@ -88,7 +88,10 @@ def tuned(store: Store, number: int, score: float, **inputs: Any) -> Artifact:
 
 
 @pytest.mark.parametrize("number", [2, 40])
-def test_requests_of_a_look_up_do_not_grow_with_the_store(store: Store, requests: Any, number: int) -> None:
+def test_requests_of_a_look_up_do_not_grow_with_the_store(
+    store: Store, requests: Any, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_MANY", 30)
     rows = put(store, "dataset", {}, files="ab" * 32)
     model = put(store, "pretrain", {"model": {"n_layer": 1}})
     models = [tuned(store, one, one / 100, dataset=rows, checkpoint=model) for one in range(number)]

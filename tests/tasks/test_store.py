@@ -237,6 +237,7 @@ def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert files_of(other, artifact) == {"x": "whole", "y": "y"}
     overwrite(store, artifact, "x", "WHOLE")
     assert files_of(other, artifact)["x"] == "whole"  # its copy was good when it came
+    assert files_of(other, store.build(recipe(a=2), lambda out: {}).artifact) == {}
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "third host"))
     with pytest.raises(CorruptArtifact, match="x has the SHA-256"):
         Store(store.url).local(artifact)
