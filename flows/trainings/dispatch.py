@@ -36,7 +36,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.jobs.placement import on_cluster, slots
-from tasks.stages.stage import STAGE_OPTIONS
+from tasks.stages.stage import STAGE_OPTIONS, made_for_us
 from tasks.stages.training import Training, estimate
 from tasks.tracking.logs import logger
 
@@ -119,6 +119,7 @@ def dispatch_training(request: Training[Made]) -> Made:
             logger().warning(words, request.title, GPU)
             with _room():
                 return request.task(request, 0)
+        made_for_us(request.recipe)
     return request.task(request, 0)
 
 
@@ -136,7 +137,7 @@ def _train(request: Training[object]) -> None:
     title, store = request.title, request.store
     key = sha256_json({"store": store.url, "recipe": request.recipe.digest})
     mine = f"of {flow_run.root_flow_run_id}"
-    wait = Wait(title, request.stage, lambda: estimate([request]))
+    wait = Wait(request)
     lost = 0
     with get_client(sync_client=True) as client:
         parent = _known(client, UUID(str(task_run.id)))

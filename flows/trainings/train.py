@@ -131,7 +131,9 @@ def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
     """
     start = time.monotonic()
     artifact = cast(UUID, create_progress_artifact(0.0, key=f"{stage}-progress", description="starting"))
-    progress(Underway(stage, 0.0, f"0 of {len(work)}"))
+    several = len(work) > 1  # of one its own progress says more
+    if several:
+        progress(Underway(stage, 0.0, f"0 of {len(work)}"))
     shown = start
     whole, ended = sum(work.values()), 0.0
     for done, training in enumerate(as_completed(list(work)), start=1):
@@ -142,7 +144,8 @@ def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
         if done == len(work) or time.monotonic() - shown > _SHOWN:  # those in the store come all at once
             update_progress_artifact(artifact, 100.0 * share, description=words)
             shown = time.monotonic()
-        progress(Underway(stage, share, words), line=True)
+        if several:
+            progress(Underway(stage, share, words), line=True)
 
 
 @dataclass(frozen=True)

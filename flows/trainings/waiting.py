@@ -1,10 +1,12 @@
-"""Trainings that wait in a work pool: looked after, told of in the log and on Prefect's page, and not for ever."""
+"""Trainings that wait in a work pool: looked after, told of in the log and on Prefect's page, and not for ever.
+
+Once a worker has begun one, the terminal shows how far it is, as it does of one that goes on here.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime
 from typing import cast
 from uuid import UUID
@@ -12,21 +14,18 @@ from uuid import UUID
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas import FlowRun
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
+from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.sorting import ArtifactSort
 
 from flows.servers.pools import GPU, START_WORKER, worker_online
 from flows.trainings.worker_policy import NoWorker, WorkerPolicy, worker_policy
+from tasks.stages.training import Training, estimate
 from tasks.tracking.logs import Underway, duration, logger, progress
 
 NONE_ONLINE = f"no worker is online in the work pool {GPU}; start one: {START_WORKER}"
 _LOOK_SECONDS = 15.0
+_FOLLOW_SECONDS = 5.0
 _SAY_SECONDS = 600.0
 _QUIET_SECONDS = 60.0  # a worker that is online and free takes a run within some seconds
 _SHOWN_NAMES = 2
@@ -37,32 +36,25 @@ class TrainHere(Exception):  # a decision, no error
 
 
 class Wait:
-    """One training's wait for a worker to begin its run.
+    """One training's wait for a worker to begin its run, and for the run's end."""
 
-    :param title: what people call the training.
-    :param stage: its stage.
-    :param here: how long it would take in this process, in words.
-    """
-
-    def __init__(self, title: str, stage: str, here: Callable[[], object]) -> None:
-        self._title, self._stage, self._here = title, stage, here
+    def __init__(self, training: Training[object]) -> None:
+        self._training, self._title = training, training.title
         self._next = 0.0
-        self._told = False
+        self._begun = False
 
     def look(self, client: SyncPrefectClient, child: FlowRun) -> None:
-        """See why nobody has begun the run, and tell; to be called every few seconds.
+        """See how far the run is, or why nobody has begun it, and tell; to be called every few seconds.
 
         :raises NoWorker: none is online, and the policy is not to wait, or no longer.
         :raises TrainHere: none is online, and the policy is to train here.
         """
         now = time.monotonic()
         if child.state is None or not (child.state.is_scheduled() or child.state.is_pending()):
-            if child.state and child.state.is_running():
+            if child.state and child.state.is_running() and (not self._begun or now >= self._next):
+                self._begun, self._next = True, now + _FOLLOW_SECONDS
                 _board.seen()
-                if self._told:  # where the terminal still has why it waits, say once that a worker is at it
-                    self._told = False
-                    words = f"a worker of the work pool {GPU} trains it; how far it is: the run {child.name} in Prefect"
-                    progress(Underway(self._stage, 0.0, words))
+                self._tell(*_how_far(client, child))
             self.over()
         elif now >= self._next:
             self._next = now + _LOOK_SECONDS
@@ -82,9 +74,11 @@ class Wait:
             self._decide(worker_policy(), _board.missed())
             why = NONE_ONLINE
         _board.put(self._title, why, why == NONE_ONLINE)
-        if self._stage == "pretrain":  # of many fine-tunes the bar of all of them stands there
-            self._told = True
-            progress(Underway(self._stage, 0.0, why, waits=True))
+        if _board.n_waits == 1:  # of many the bar of all of them stands there
+            self._tell(0.0, why, waits=True)
+
+    def _tell(self, share: float, words: str, waits: bool = False) -> None:
+        progress(Underway(self._training.shown_as, share, words, self._training.item, waits))
 
     def _decide(self, policy: WorkerPolicy, waited: float) -> None:
         if policy.choice == "here":
@@ -101,18 +95,24 @@ class Wait:
 
     @property
     def _hint(self) -> str:
-        return f"; start one: {START_WORKER}; here it would take {self._here()}"
+        return f"; start one: {START_WORKER}; here it would take {estimate([self._training])}"
+
+
+def _how_far(client: SyncPrefectClient, run: FlowRun) -> tuple[float, str]:
+    """The share of its work that a run has done, and the words beside it, as its page has them."""
+    ours = ArtifactFilter.model_validate({"flow_run_id": {"any_": [run.id]}, "type": {"any_": ["progress"]}})
+    for shown in client.read_artifacts(artifact_filter=ours, sort=ArtifactSort.UPDATED_DESC, limit=1):
+        return cast(float, shown.data) / 100, shown.description or ""
+    return 0.0, f"a worker of the work pool {GPU} trains it"
 
 
 def _busy(client: SyncPrefectClient) -> str:
     """How many runs the workers have, in words."""
 
     def count(state: StateType) -> int:
-        state_type = FlowRunFilterStateType(any_=[state])
-        return client.count_flow_runs(
-            work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[GPU])),
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=state_type)),
-        )
+        ours = WorkPoolFilter.model_validate({"name": {"any_": [GPU]}})
+        such = FlowRunFilter.model_validate({"state": {"type": {"any_": [state]}}})
+        return client.count_flow_runs(work_pool_filter=ours, flow_run_filter=such)
 
     running, queued = count(StateType.RUNNING), count(StateType.SCHEDULED)
     return f"the workers of the work pool {GPU} are busy: {running} running, {queued} in the queue"
@@ -128,6 +128,11 @@ class _Board:
         self._why = ""
         self._artifact: UUID | None = None
         self._without: float | None = None  # since when no worker is known of
+
+    @property
+    def n_waits(self) -> int:
+        """How many trainings wait."""
+        return len(self._since)
 
     def seen(self) -> None:
         """A worker is there."""

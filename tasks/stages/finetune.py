@@ -45,6 +45,7 @@ class FinetuneRequest(Training[Score]):
     """
 
     stage = "finetune"
+    shown_as = "fine-tunes"
 
     name: str
     """The task's, which the dataset's manifest says, too: for the names of runs."""
@@ -75,8 +76,12 @@ class FinetuneRequest(Training[Score]):
         return finetune_model
 
     @property
+    def item(self) -> str:
+        return f"{self.name} seed {self.config.seed}, {self.arm}"
+
+    @property
     def title(self) -> str:
-        return f"finetune {self.name} seed {self.config.seed}, {self.arm}"
+        return f"finetune {self.item}"
 
     @property
     def key(self) -> str:
@@ -177,18 +182,18 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
     spec, recipe, settings = request.spec, request.recipe, request.settings
     _, threads = slots_and_threads(beside or slots())
     run_name = f"{name} seed {config.seed}"
-    item = f"{run_name}, {arm}"
     where = (request.experiment, run_name, request.key, request.tags(), settings)
     with Tracker().open(*where, parent=request.suite_run) as run:
         if not has_inputs(run):
             log_inputs(run, [task_data(store, dataset)])
 
         def produce(workspace: Path) -> dict[str, Any]:
-            result = follow_job(store, recipe, request.job(workspace, threads), run, "fine-tunes", item)
+            job = request.job(workspace, threads)
+            result = follow_job(store, recipe, job, run, request.shown_as, request.item, alone=not beside)
             write_finetuned_card(workspace / "model", spec, DatasetCounts.of(store, dataset), settings, result)
             return result
 
-        built = build(store, recipe, produce, "fine-tunes", _made, item, "run")
+        built = build(store, recipe, produce, request.shown_as, _made, request.item, "run")
         if not run.finished:
             _report(store, built, run, dataset)
         if request.experiment == EXPERIMENT and not is_registered(run):

@@ -197,7 +197,7 @@ def _written(counts: Mapping[str, Any]) -> str:
 class AdaptRequest(Training[Artifact]):
     """The fine-tuning of a language model on encoded papers (sections 3.2 and 4)."""
 
-    stage = "adapt"
+    stage = shown_as = "adapt"
 
     ids: Artifact
     """Of the papers."""
@@ -212,6 +212,10 @@ class AdaptRequest(Training[Artifact]):
     @property
     def title(self) -> str:
         return f"adapt {self.recipe.digest[:8]}"
+
+    @property
+    def item(self) -> str:
+        return "pre-trained" if self.config.pretrained else "from scratch"
 
     @property
     def encoded(self) -> PaperIdsCounts:
@@ -260,15 +264,15 @@ def adapt_model(request: AdaptRequest, beside: int = 0) -> Artifact:
         tokenizer_digest=encoded.tokenizer_digest,
         checkpoint_digest=request.checkpoint.digest,
     )
-    name = "pre-trained" if request.config.pretrained else "from scratch"
-    title = f"{recorded_family(settings['model']).titled(name)} {recipe.digest[:6]}"
+    title = f"{recorded_family(settings['model']).titled(request.item)} {recipe.digest[:6]}"
     with Tracker().open(ABSTRACTS, title, recipe.digest, tags, settings) as run:
 
         def produce(workspace: Path) -> dict[str, Any]:
-            result = follow_job(store, recipe, request.job(workspace, threads), run, "adapt", name)
+            job = request.job(workspace, threads)
+            result = follow_job(store, recipe, job, run, request.shown_as, request.item, alone=not beside)
             return {**result, "tokenizer_digest": encoded.tokenizer_digest}
 
-        built = build(store, recipe, produce, "adapt", _made, name, transient=CHECKPOINTS)
+        built = build(store, recipe, produce, request.shown_as, _made, request.item, transient=CHECKPOINTS)
         if not run.finished:
             _report(built, run, title, request)
     return built.artifact

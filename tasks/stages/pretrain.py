@@ -47,7 +47,7 @@ class PretrainRequest(Training[Artifact]):
         words and no mentions of any, or the other way round.
     """
 
-    stage = "pretrain"
+    stage = shown_as = "pretrain"
 
     shards: Artifact
     model: NetworkConfig

@@ -88,6 +88,15 @@ JOB_OPTIONS: dict[str, Any] = {
 }
 
 
+_made_for_us: set[str] = set()
+"""Digests of recipes that another process has just followed because this one asked it to."""
+
+
+def made_for_us(recipe: Recipe) -> None:
+    """Another process has just made this one's artifact: :func:`build`, which finds it, will say that it was made."""
+    _made_for_us.add(recipe.digest)
+
+
 def build(
     store: Store,
     recipe: Recipe,
@@ -108,8 +117,10 @@ def build(
     """
     built = store.build(recipe, produce, transient)
     seconds, digest = built.manifest["duration_seconds"], built.artifact.short
-    news = Made(stage, made(built.counts), seconds, built.cached, digest, item, unit)
+    cached = built.cached and recipe.digest not in _made_for_us
+    _made_for_us.discard(recipe.digest)
+    news = Made(stage, made(built.counts), seconds, cached, digest, item, unit)
     what = news.made if isinstance(news.made, str) else ", ".join(f"{n:,} {name}" for name, n in news.made.items())
-    how = "already in the store" if built.cached else f"built in {seconds:.1f} s"
+    how = "already in the store" if cached else f"built in {seconds:.1f} s"
     logger().info("%s", f"{stage} {item}".strip() + f" {digest}: {what}; {how}", extra={"news": news})
     return built

@@ -67,6 +67,8 @@ class Training(ABC, Generic[Made]):
 
     stage: ClassVar[str]
     """Of its artifact."""
+    shown_as: ClassVar[str]
+    """What people call the stage where it is shown how far it is."""
 
     @property
     @abstractmethod
@@ -87,6 +89,11 @@ class Training(ABC, Generic[Made]):
     @abstractmethod
     def work(self) -> Work:
         """What it has to do."""
+
+    @property
+    def item(self) -> str:
+        """Which one of several it is, where it is shown how far it is."""
+        return ""
 
     @property
     def key(self) -> str:
@@ -130,7 +137,8 @@ class Training(ABC, Generic[Made]):
 
     def packed(self) -> dict[str, Any]:
         """Its fields as JSON, but for the store; :meth:`unpacked` reads them back."""
-        return {name: _packed(getattr(self, name)) for name in self._names()}
+        fields = {field.name: _packed(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {name: value for name, value in fields.items() if name != "store"}
 
     @classmethod
     def unpacked(cls, store: Store, fields: Mapping[str, Any]) -> Self:
@@ -145,10 +153,6 @@ class Training(ABC, Generic[Made]):
             teacher, config = found.pop("teacher", None), found.pop("distil")
             found["distillation"] = Distillation(teacher, config) if teacher else None
         return cls(store, **found)
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [field.name for field in dataclasses.fields(cls) if field.name != "store"]
 
 
 _RECORDS: dict[str, type[Any]] = {
@@ -200,7 +204,7 @@ def follow_job(
     """
     workspace = Path(job["workspace"])
     mirror = partial(store.sync_partial, recipe, workspace)
-    observer = JobObserver(stage, run, f"{stage}-progress" if alone else None, mirror, item, unit)
+    observer = JobObserver(stage, run, f"{recipe.stage}-progress" if alone else None, mirror, item, unit)
     module = f"gptcore.training.{recipe.stage}"
     found = run_job(module, job, workspace, nproc=nproc, on_metrics=observer, on_waiting=observer.waiting)
     return {**found, "threads": job["threads"]}
@@ -262,7 +266,9 @@ class JobObserver:
         self._unit = unit
         self._mirrored = time.monotonic()
         self._artifact: UUID | None = None
-        self._shown = time.monotonic()
+        self._shown = time.monotonic() - (
+            _SHOW_EVERY if key else 0.0
+        )  # at once where somebody follows it by this alone
         self._latest: dict[str, Any] = {}
 
     def __call__(self, records: list[dict[str, Any]]) -> None:

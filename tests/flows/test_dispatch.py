@@ -31,6 +31,7 @@ from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged
 from tasks.stages.finetune import FinetuneRequest
 from tasks.stages.pretrain import PretrainRequest
+from tasks.stages.stage import build
 from tasks.stages.training import Distillation, Training
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
@@ -115,9 +116,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deployed: None) -> Wo
     return World(tmp_path, monkeypatch)
 
 
-def test_a_child_makes_it_once_and_later_nobody_is_asked(small: World) -> None:
+def test_a_child_makes_it_once_and_later_nobody_is_asked(small: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     found = small.parent("well")
     assert found == small.store.find(small.recipe)
+    for how in ("built in", "already in the store"):  # asked for by this process, and found later
+        build(small.store, small.recipe, lambda _: {}, "fine-tunes", lambda _: "")
+        assert how in caplog.messages[-1]
     assert small.parent() == found
     (child,) = small.children
     assert child.name == small.request.title

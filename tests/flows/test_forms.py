@@ -218,6 +218,10 @@ def test_those_in_the_store_say_nothing_of_the_others(monkeypatch: pytest.Monkey
     assert lines[-1] == (1.0, "5 of 5, ETA 0:00")
 
 
+def test_one_tells_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(monkeypatch, [(1.0, 60.0)]) == ([], 100.0)
+
+
 def test_where_all_are_in_the_store_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, percent = told(monkeypatch, [(0.0, 0.1), (0.0, 0.2)])
     assert lines == [(0.0, "0 of 2"), (0.5, "1 of 2"), (1.0, "2 of 2")]

@@ -12,6 +12,7 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.runtime import flow_run
 from prefect.states import Completed, Pending, Running
 
 from flows.cli import main as cli
@@ -19,8 +20,9 @@ from flows.trainings import dispatch, waiting
 from flows.trainings.train import run_one
 from flows.trainings.worker_policy import NoWorker, worker_policy
 from gptcore.base.errors import InputError
-from tasks.stages.training import Estimate
+from tasks.stages.training import Estimate, JobObserver
 from tasks.store.store import Store
+from tasks.tracking.logs import Underway
 from tests.flows.toy_training import Toy, ToyPretraining
 
 A_MINUTE = Estimate(60.0, "6e+11 operations")
@@ -75,8 +77,8 @@ class Orchestrator:
         self.takes(A_MINUTE, monkeypatch)
 
     def takes(self, time: Estimate, monkeypatch: pytest.MonkeyPatch) -> None:
-
-        monkeypatch.setattr(dispatch, "estimate", lambda *_: time)
+        for module in (dispatch, waiting):
+            monkeypatch.setattr(module, "estimate", lambda *_: time)
 
     def _train(self, request: Toy) -> None:
         self.here += 1
@@ -145,16 +147,30 @@ def test_a_long_one_waits_for_a_worker_and_says_which_command_brings_one(
     assert artifact["data"] == 100.0, "the wait is over"
 
 
-def test_a_training_that_a_worker_has_begun_is_not_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    told: list[Any] = []
+@pytest.mark.parametrize(("kind", "item"), [(ToyPretraining, ""), (Toy, "rte seed 0, demo")])
+def test_a_training_that_a_worker_has_begun_is_shown_as_one_here(
+    kind: type[Toy], item: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Underway] = []
     monkeypatch.setattr(waiting, "progress", told.append)
-    wait = waiting.Wait("pretrain 1a2b", "pretrain", lambda: "a minute")
-    for state in (Pending(), Running(), Running()):
-        wait.look(cast(Any, None), cast(Any, SimpleNamespace(name="pretrain 1a2b", state=state)))
-    assert [(news.waits, news.words) for news in told] == [
-        (True, "a worker of the work pool gpu took it and has not begun it"),
-        (False, "a worker of the work pool gpu trains it; how far it is: the run pretrain 1a2b in Prefect"),
+    monkeypatch.setattr(waiting, "_FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr(kind, "item", item)
+    wait = waiting.Wait(kind(Store(str(tmp_path)), "a"))
+    steps = [{"step": 3, "time": 0.0, "metrics": {"progress": 0.25, "train/loss": 1.5, "eta_seconds": 61.0}}]
+
+    @flow
+    def trains() -> None:
+        with get_client(sync_client=True) as client:
+            for state in (Pending(), Running(), Running()):
+                wait.look(client, cast(Any, SimpleNamespace(id=flow_run.id, state=state)))
+                if state.is_running():
+                    JobObserver("", cast(Any, SimpleNamespace(log_metrics=print)), "a-progress", lambda: None)(steps)
+
+    trains()
+    assert told == [
+        Underway(kind.shown_as, 0.0, "a worker of the work pool gpu took it and has not begun it", item, waits=True),
+        Underway(kind.shown_as, 0.0, "a worker of the work pool gpu trains it", item),
+        Underway(kind.shown_as, 0.25, "step 3, loss 1.500, ETA 1:01", item),
     ]
 
 

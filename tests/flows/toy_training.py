@@ -17,7 +17,7 @@ from tasks.store.artifact import Artifact, Recipe
 class Toy(Training[Any]):
     """Finds what the test has made, or has a hand in making it."""
 
-    stage = "finetune"
+    stage, shown_as = "finetune", "fine-tunes"
 
     name: str
     makes: Any = None
@@ -53,7 +53,7 @@ class Toy(Training[Any]):
 class ToyPretraining(Toy):
     """The same, of the stage whose waiting is told by itself."""
 
-    stage = "pretrain"
+    stage = shown_as = "pretrain"
 
 
 @task

@@ -99,17 +99,7 @@ def json_object(url: str, holds: str) -> Mapping[str, Any]:
             text = "".join(line for _, line in decoded_lines(file, url))
     except OSError as error:
         raise unreadable(url, error) from error
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{url}, line {error.lineno}, column {error.colno}: found {error.msg}, expected JSON"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{url}: found {error}, expected JSON") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{url}: found {show(found)}, expected an object with {holds}")
-    return found
+    return parse_object(text, url, 1, f"an object with {holds}")
 
 
 def _decode(data: bytes, url: str, offset: int, line: int) -> str:
@@ -235,9 +225,10 @@ def _passages(url: str) -> Iterator[tuple[str, bytes]]:
         yield from ((f"{url}/{name}", contents[f"{root}/{name}"]) for name in group)
 
 
-def parse_object(text: str, url: str, line: int) -> dict[str, Any]:
-    """The JSON object that stands in a line of a file.
+def parse_object(text: str, url: str, line: int, expected: str = "a JSON object") -> dict[str, Any]:
+    """The JSON object that stands in a line of a file, or in those from there on.
 
+    :param expected: what it is, for messages.
     :raises InputError: no JSON, or no object; names line and column.
     """
     try:
@@ -248,7 +239,7 @@ def parse_object(text: str, url: str, line: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
         raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
     if not isinstance(value, dict):
-        raise InputError(f"{url}, line {line}: found {show(value)}, expected a JSON object")
+        raise InputError(f"{url}, line {line}: found {show(value)}, expected {expected}")
     return value
 
 
