@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import fsspec
-
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.filesystems import file_fingerprint
 from gptcore.base.tables import read_table
-from gptcore.nlu.readers import Record, available, decoded_lines, has_folder, parse_object, show, unreadable
+from gptcore.nlu.readers import Record, available, has_folder, lines, parse_object, show, unreadable
 
 BLIMP = "blimp"
 FOLDER = "BLiMP"
@@ -61,17 +59,13 @@ def read_paradigm(datasets_url: str, paradigm: str) -> Iterator[Pair]:
     url = f"{datasets_url.rstrip('/')}/{FOLDER}/{paradigm}.jsonl"
     field = next(field for field, paradigms in FIELDS.items() if paradigm in paradigms)
     line = 0
-    try:
-        with fsspec.open(url, "rb") as file:
-            for line, text in decoded_lines(file, url):
-                row = Record(url, str(line), parse_object(text.rstrip("\r\n"), url, line))
-                if (found := row.value("UID")) != paradigm:
-                    raise row.error("UID", show(found), f"{paradigm!r}, as the file is called")
-                if _MERGED.get(str(term := row.value("linguistics_term")), term) != field:
-                    raise row.error("linguistics_term", show(term), repr(field))
-                yield Pair(row.text("sentence_good"), row.text("sentence_bad"))
-    except OSError as error:
-        raise unreadable(url, error) from error
+    for line, text in lines(url):
+        row = Record(url, str(line), parse_object(text, url, line))
+        if (found := row.value("UID")) != paradigm:
+            raise row.error("UID", show(found), f"{paradigm!r}, as the file is called")
+        if _MERGED.get(str(term := row.value("linguistics_term")), term) != field:
+            raise row.error("linguistics_term", show(term), repr(field))
+        yield Pair(row.text("sentence_good"), row.text("sentence_bad"))
     if not line:
         raise InputError(f"{url}: found no line, expected a minimal pair in each")
 

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeGuard
 
-import fsspec
-
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import file_system, is_folder, names_in
-from gptcore.nlu.readers import csv_rows, lines, parse_object, show, unreadable
+from gptcore.nlu.readers import csv_rows, lines, parse_object, show
+from gptcore.nlu.readers.text_files import json_object
 from gptcore.prompting.items import UNKNOWN, FreeForm, Item, MultipleChoice, Rows
 
 _DETOKENISED = (
@@ -243,9 +242,7 @@ def _paragraphs(url: str) -> Iterator[Any]:
     """The paragraphs of a SQuAD file."""
     where = ""
     try:
-        with fsspec.open(url, "rb") as file:
-            data = parse_object(file.read().decode("utf-8"), url, 1)["data"]
-        for number, article in enumerate(data, start=1):
+        for number, article in enumerate(json_object(url, "the list data")["data"], start=1):
             for place, paragraph in enumerate(article["paragraphs"], start=1):
                 where = f"{url}, article {number}, paragraph {place}"
                 texts = [paragraph["context"]]
@@ -255,9 +252,7 @@ def _paragraphs(url: str) -> Iterator[Any]:
                     wrong = next(text for text in texts if not _is_text(text))
                     raise InputError(f"{where}: found {show(wrong)}, expected text that is not empty")
                 yield paragraph
-    except OSError as error:
-        raise unreadable(url, error) from error
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         where = where or url
         raise InputError(f"{where}: found {error!r}, expected SQuAD's format") from error
 

@@ -94,12 +94,7 @@ def json_object(url: str, holds: str) -> Mapping[str, Any]:
     :param holds: what it is expected to hold, for messages.
     :raises InputError: no such file, no JSON, or no object; names line and column.
     """
-    try:
-        with fsspec.open(url, "rb") as file:
-            text = "".join(line for _, line in decoded_lines(file, url))
-    except OSError as error:
-        raise unreadable(url, error) from error
-    return parse_object(text, url, 1, f"an object with {holds}")
+    return parse_object("".join(line for _, line in lines(url)), url, 1, f"an object with {holds}")
 
 
 def _decode(data: bytes, url: str, offset: int, line: int) -> str:
