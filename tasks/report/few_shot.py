@@ -54,9 +54,7 @@ def by_shots(
                 has_chance = row[0].chance is not None and name in ("score", *Normalisation)
                 chance = _percent(row[0].chance or 0.0) if has_chance else ""
                 body.append((task, called, str(k), *found, chance, _examples(row), f"{row[0].rows:,}"))
-            metrics |= {
-                f"{task}/{k} shots/{label}": _headline(cell) / 100 for label, cell in zip(models, row, strict=True)
-            }
+            metrics |= {f"{task}/{k} shots/{label}": _headline(cell) for label, cell in zip(models, row, strict=True)}
     figures, levels = [], []
     for task in tasks:
         curves = [

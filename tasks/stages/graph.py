@@ -126,7 +126,7 @@ def build_by_job(
         built = build(store, recipe, produce, stage, made, item, transient=(*CHECKPOINTS, *transient))
         if not run.finished:
             run.log_metrics(read_metrics(store.local(built.artifact, "metrics.jsonl")))
-            run.log_results(built.counts)
+            run.log_results({name: 100 * value if "score" in name else value for name, value in built.counts.items()})
     return built.artifact
 
 

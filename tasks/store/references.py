@@ -224,8 +224,7 @@ def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Reco
     """Of a task's models, newest first, the best on the dev rows of the newest complete one."""
     rows = _dev_rows(lineage, newest)
     comparable = [record for record in models if _dev_rows(lineage, record) == rows]
-    scored = {id(each): FinetuneCounts.parse(each.manifest["counts"]).scores["dev/score"] for each in comparable}
-    comparable.sort(key=lambda record: scored[id(record)], reverse=True)
+    comparable.sort(key=lambda each: FinetuneCounts.parse(each.manifest["counts"]).scores["dev/score"], reverse=True)
     return next(filter(store.whole, comparable), newest)
 
 
