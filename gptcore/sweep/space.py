@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,20 +41,11 @@ _ATTEMPTS = 10_000
 
 
 @dataclass(frozen=True)
-class _Axis(ABC):
+class _Axis:
     """One setting, or a group of settings, that each trial draws."""
 
     name: str
     """Section and field, "pretrain.lr"; of a group of settings the name that the file gives it."""
-
-    @property
-    @abstractmethod
-    def size(self) -> float:
-        """How many different values there are."""
-
-    @abstractmethod
-    def at(self, share: float) -> Value:
-        """The value at ``share`` (0 to 1, 1 left out) of the axis."""
 
     @property
     def fields(self) -> list[str]:
@@ -85,10 +75,14 @@ class Range(_Axis):
 
     @property
     def size(self) -> float:
+        """How many different values there are."""
         return self.high - self.low + 1 if self.whole else math.inf
 
     def at(self, share: float) -> Value:
-        """A whole number stands for all up to the next one, so that the ends are as likely as what lies between."""
+        """The value at ``share`` (0 to 1, 1 left out) of the way from low to high.
+
+        A whole number stands for all up to the next one, so that the two ends are as likely as what lies between.
+        """
         high = self.high + 1 if self.whole else self.high
         if self.log:
             found = math.exp(math.log(self.low) + share * (math.log(high) - math.log(self.low)))
@@ -108,9 +102,11 @@ class Choice(_Axis):
 
     @property
     def size(self) -> float:
+        """How many different values there are."""
         return len(self.values)
 
     def at(self, share: float) -> Value:
+        """The value at ``share`` (0 to 1, 1 left out) of the list."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
 
