@@ -1,4 +1,4 @@
-"""The parts of `infra/gpu-trial`: python -m infra.gpu_parts SETTINGS, the fields of Trial as JSON."""
+"""The parts of `infra/gpu-trial`: python -m tests.trials.gpu.parts SETTINGS, the fields of Trial as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gptcore.models.network import build_model
 from gptcore.models.transformer import Block
 from gptcore.training.optim import adam
 
-TRIAL = read_table(__file__, "gpu_trial.toml")
+TRIAL = read_table(__file__, "trial.toml")
 DEVICE = pick_device(0)
 GPU = DEVICE.type == "cuda"
 BEST = pick_dtype("auto", DEVICE)
@@ -138,6 +138,9 @@ class Learner:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         self.to(device)
         self.trained.eval()
+        for part in self.trained.modules():
+            if isinstance(part, nn.RNNBase):  # cuDNN has a backward pass of recurrence in training mode alone
+                part.train().dropout = 0.0
         with autocast(device, dtype):
             loss, logits = self.loss(), self.model(self.batch["tokens"]).detach()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing

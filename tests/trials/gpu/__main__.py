@@ -2,7 +2,7 @@
 
     infra/gpu-trial OUT [--rehearse] [--data FOLDER] [--minutes N]
 
-Each part of gpu_trial.toml is a process with a time limit; what it finds is in OUT/results.jsonl at once, so that the
+Each part of trial.toml is a process with a time limit; what it finds is in OUT/results.jsonl at once, so that the
 rest may fail. OUT then has results.jsonl, table.md, log.txt, profile.txt and books.jsonl. FOLDER: token shards to
 pre-train on; its tasks/NAME: encoded rows to fine-tune on. No Prefect, MLflow, spaCy, ftfy or network is needed.
 """
@@ -37,19 +37,19 @@ def main() -> int:
     parser.add_argument("--rehearse", action="store_true", help="the same in small, on a CPU, too")
     parser.add_argument("--data", type=Path, help="token shards to pre-train on; left out: a generated world's")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all of it (9)")
-    parser.add_argument("--parts", help="only these, as in gpu_trial.toml, with commas; jobs need the part world")
+    parser.add_argument("--parts", help="only these, as in trial.toml, with commas; jobs need the part world")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     end, failed = time.time() + 60 * asked.minutes - 5, False
     with tempfile.TemporaryDirectory(prefix="gptmill-gpu-") as work, (asked.out / "log.txt").open("w") as log:
-        for part, most in read_table(__file__, "gpu_trial.toml")["seconds"].items():
+        for part, most in read_table(__file__, "trial.toml")["seconds"].items():
             began, status = time.time(), "LEFT OUT, no time was left"
             if asked.parts and part not in asked.parts.split(","):
                 continue
             if (seconds := min(1000 if asked.rehearse else most, end - began)) > 1:
                 given = {"out": asked.out, "work": work, "data": asked.data, "end": began + seconds}
                 settings = json.dumps({**given, "small": asked.rehearse, "part": part}, default=str)
-                command = [sys.executable, "-m", "infra.gpu_parts", settings]
+                command = [sys.executable, "-m", "tests.trials.gpu.parts", settings]
                 child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
                 try:
                     status = "done" if (code := child.wait(seconds)) == 0 else f"FAILED, exit code {code}"

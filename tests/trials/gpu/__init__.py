@@ -1,0 +1,1 @@
+"""A trial on a GPU machine: see __main__.py."""
