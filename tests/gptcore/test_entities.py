@@ -78,7 +78,7 @@ def test_a_documents_own_names_come_before_others_of_the_same_pieces(
     assert found.tolist() == expected
 
 
-VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] ann ##a bar ##low the of new york us"
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] ann ##a bar ##low the of new york us xy"
 
 
 def word_pieces(folder: Path) -> WordPieceTokenizer:
@@ -95,15 +95,16 @@ def graph_of(rows: Sequence[tuple[str, str]], labels: dict[str, tuple[str, ...]]
 
 def test_labels_name_entities_and_the_one_of_most_facts_has_a_shared_name(tmp_path: Path) -> None:
     tokenizer = word_pieces(tmp_path / "v")
-    labels = {"Q1": ("New York", "NY", "the"), "Q2": ("York", "US"), "Q3": ("York",), "Q4": ("Zzyzx",)}
+    labels = {"Q1": ("New York", "Xy", "of the"), "Q2": ("York", "US", "Ann"), "Q3": ("York", "the Bar")}
+    labels["Q4"] = ("Zzyzx",)
     rows = [("Q1", "Q3"), ("Q3", "anna_barlow"), ("Q3", "Q4"), ("Q2", "Q4"), ("anna_barlow", "Q4")]
     graph = graph_of(rows, labels)
     found = Gazetteer.of(graph, tokenizer)
-    text = "The new York of Anna Barlow us ann York"
+    text = "The new York of Anna Barlow us ann York of the xy the bar"
     [linked] = found.find(np.array([tokenizer.encode(text)]))
     at = {place: graph.entities[number - 1] for place, number in enumerate(linked.tolist()) if number}
-    # [the, new, york, of, ann, ##a, bar, ##low, us, ann, york]
-    assert at == {1: "Q1", 4: "anna_barlow", 10: "Q3"}
+    # [the, new, york, of, ann, ##a, bar, ##low, us, ann, york, of, the, xy, the, bar]: no stop words, no two letters
+    assert at == {1: "Q1", 4: "anna_barlow", 9: "Q2", 10: "Q3", 14: "Q3"}
     with pytest.raises(InputError, match="none of its 1 entities has a name"):
         Gazetteer.of(graph_of([("Q4", "Q4")], labels), tokenizer)
 
@@ -118,6 +119,11 @@ def test_a_document_says_what_its_names_mean(tmp_path: Path) -> None:
     tokens = np.array([tokenizer.encode("the New York of Barlow york")])
     assert found.find(tokens).tolist() == [[0, 1, 0, 0, 3, 0, 2]]
     assert found.find(tokens, own).tolist() == [[1, 3, 0, 0, 0, 0, 2]]
+    long = Gazetteer.linked({"york " * 12: "Q2", "of " * 13: "Q1"}, graph, tokenizer, table)
+    assert long.find(np.array([tokenizer.encode("new" + " york" * 13)])).tolist() == [[0, 2, *[0] * 12]], (
+        "twelve pieces"
+    )
+    assert long.stops.tolist() == [12]
     assert meant({"York": "Q1", "york": "Q1"}, tokenizer, table) == {tuple(tokenizer.encode("york")): "Q1"}
     with pytest.raises(InputError, match="found 'Q1' for 'York' and 'Q2' for 'york', which are one in the vocabulary"):
         Gazetteer.linked({"York": "Q1", "york": "Q2"}, graph, tokenizer, table)
