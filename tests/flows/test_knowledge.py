@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,17 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
         [json.loads(line) for line in (shelf.local(artifact) / "dev.jsonl").read_text().splitlines()]
         for artifact in (grounded, trained[0])
     )
+    right = []
     for question, answer in zip(asked, told, strict=True):
         assert question["id"] == answer["id"]
+        scores = [choice["score"] for choice in answer["choices"]]
+        right.append(float(scores.index(max(scores)) == question["label"]))
         for choice in answer["choices"]:
             assert sum(path["weight"] for path in choice["paths"]) <= 1 + 1e-5
             for path in choice["paths"]:
                 assert graph.called(path["entities"][0]) in " ".join(question["fields"])
+    assert counts["dev/score"] == pytest.approx(statistics.fmean(right))
+    assert counts["dev/score_stderr"] == pytest.approx(statistics.pstdev(right) / len(right) ** 0.5)
     page = (tmp_path / "kagnet-why-1.html").read_text(encoding="utf-8")
     assert "--" in page
     assert (tmp_path / "kagnet-why-1.png").is_file()
