@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.evaluation.own_rows import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, evaluate
-from gptcore.evaluation.predictions import ANSWER_TOKENS, SpanPredictions, best_answer
+from gptcore.evaluation.predictions import SpanAnswer, SpanPredictions, best_answer
 from gptcore.machine import process
 from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
@@ -31,7 +32,7 @@ from gptcore.nlu.encoded import MarkedExample, encode_task, marked_examples, rea
 from gptcore.nlu.inputs import EncoderReader
 from gptcore.nlu.readers import Annotation, Example
 from gptcore.nlu.readers.tagged import tagged_example
-from gptcore.nlu.rows import QUESTION_TOKENS, Window, WindowRows, first_pieces, speakers
+from gptcore.nlu.rows import Window, WindowRows, first_pieces, speakers
 from gptcore.objectives.losses import span_loss, tag_loss
 from gptcore.text.wordpiece import WordPieceTokenizer
 from gptcore.training import finetune
@@ -86,7 +87,7 @@ def test_windows_cover_a_text_overlap_and_fit(
     for left, right in zip(rows.windows, rows.windows[1:], strict=False):
         assert left.start < right.start <= left.end
         assert left.end - left.start == n_ctx - left.first - 1
-    assert rows.truncated == (len(row.fields[0]) > min(QUESTION_TOKENS, (n_ctx - 3) // 2))
+    assert rows.truncated == (len(row.fields[0]) > min(64, (n_ctx - 3) // 2))
     found = rows.batch(range(len(rows)))
     for number, window in enumerate(rows.windows):
         sequence = found.tokens[number, 0, : rows.sizes[number]].tolist()
@@ -132,7 +133,7 @@ def test_the_answer_is_that_of_a_plain_search(pieces: WordPieceTokenizer, data: 
         (float(found[1 + i, 0] + found[1 + j, 1]), window.start + i, window.start + j)
         for number, (window, found) in enumerate(zip(rows.windows, logits, strict=True))
         for i in range(window.end - window.start)
-        for j in range(i, min(i + ANSWER_TOKENS, window.end - window.start))
+        for j in range(i, min(i + 30, window.end - window.start))
         if speaking[window.start + i] == number
     ]
     score, start, end = max(candidates)
@@ -141,6 +142,27 @@ def test_the_answer_is_that_of_a_plain_search(pieces: WordPieceTokenizer, data: 
     assert (answer.start, answer.end) == (row.piece_starts[start], row.piece_ends[end])
     assert answer.text == passage[answer.start : answer.end]
     assert answer.no_answer == pytest.approx(min(float(found[0].sum()) for found in logits) - score)
+
+
+def test_a_question_has_at_most_64_pieces_and_an_answer_30(pieces: WordPieceTokenizer) -> None:
+    reader = EncoderReader(task_spec("squad2"), 300, pieces.n_vocab, pieces=pieces.specials)
+    for n_asked in (64, 65):
+        row = marked(pieces, Example((". " * n_asked, "anna " * 40), (), 0.0, "", "r"))
+        rows = WindowRows(reader, [row])
+        assert (rows.truncated, rows.windows[0].first) == (n_asked > 64, 66)
+    logits = np.zeros((1 + len(row.piece_starts), 2), np.float32)
+    logits[1, 0], logits[1:, 1] = 99, np.arange(len(row.piece_starts))
+    answer = best_answer(row, rows.windows, [logits])
+    assert (answer.start, answer.end) == (row.piece_starts[0], row.piece_ends[29])
+
+
+def test_the_threshold_is_that_of_the_best_f1_over_rows_that_say_what_is_right() -> None:
+    said = ((0.0, [Annotation(0, 4)]), (1.0, []), (None, []))
+    rows = [SimpleNamespace(text="rome oslo", label=label, annotations=places) for label, places in said]
+    answers = [SpanAnswer("rome", 0, 4, 0.0, gap) for gap in (2.0, 3.0, -5.0)]
+    found = SpanPredictions(SimpleNamespace(examples=rows), answers, True).tuned()  # type: ignore[arg-type]
+    assert (found.threshold, found.texts) == (2.0, ["rome", "", "rome"])
+    assert found.scores(task_spec("squad2"))["score"] == 1.0
 
 
 def test_a_tag_stands_at_the_first_piece_of_its_word(pieces: WordPieceTokenizer) -> None:

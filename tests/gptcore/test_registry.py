@@ -3,6 +3,7 @@ file, whose parts are there, and nobody else asks which form a row is of."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu import COLUMNS, REGISTRY, registry, task_spec
-from gptcore.nlu.examples import Example, Record
+from gptcore.nlu.examples import Annotation, Example, Record
 from gptcore.nlu.forms import DROPS_MISSING, FORMS, form_named, form_of
 from gptcore.nlu.registry import BEYOND
 from tests.expected import expected
@@ -85,6 +86,10 @@ def test_every_form_has_its_parts() -> None:
         assert callable(form.part("position_targets")) if form.places else not form.position_targets
         of_texts = ["overlap"] if form.name in ("pair", "choices") else []
         assert list(form.fitted_floors()) == ["best constant", "bag of words", *of_texts]
+        counts = (form.field_names, form.n_fields, form.most_labels, form.outputs)
+        kinds = (form.graded, form.symmetric, form.several, form.choices, form.places, form.over_positions)
+        said = [*counts, *kinds, form.pipeline, form.transformers, form.transformers_layer]
+        assert json.loads(json.dumps(said)) == expected(__file__, "test_every_form_has_its_parts")[form.name]
 
 
 def test_a_form_that_is_none_is_named() -> None:
@@ -122,6 +127,11 @@ def test_what_forms_say_of_answers_in_figures() -> None:
     assert found == [(["2 to 3"], ["2 to 3"]), (["2"], ["2 to 3"])]
     assert form_of(stsb).counted(stsb, replace(row, label=None)) == ["none"]
     assert (form_of(stsb).n_words(row), form_of(stsb).shown(stsb, row)) == (3, "2.5")
+    marked = replace(row, label=0.0, annotations=(Annotation(0, 1, "B-PER"), Annotation(2, 3, "O")))
+    squad, conll = task_spec("squad"), task_spec("conll2003")
+    assert (form_of(squad).shown(squad, marked), form_of(squad).shown(squad, row)) == ("b | c", "none")
+    assert (form_of(conll).shown(conll, marked), form_of(conll).n_words(marked)) == ("b B-PER | c O", 2)
+    assert (form_of(conll).labels_in(conll, marked), form_of(conll).counted(conll, marked)) == (["B-PER", "O"], ["PER"])
     for label, words in (("x", "expected one of 0, 1"), ("", f"expected one of 0, 1 ({DROPS_MISSING})")):
         with pytest.raises(InputError, match=f"{re.escape(words)}$"):
             form_of(sst2).label_of(sst2, Record("f", "1", {sst2.label: label}))
