@@ -154,10 +154,11 @@ class Shelf:
             self.store, self.put("pretrain", settings, {"shards": self.shards}, counts), self.shards
         )
 
-    def finetune(self, score: float, dev_rows: int = 4, **config: Any) -> Entry:
+    def finetune(self, score: float, dev_rows: int = 4, start: Artifact | None = None, **config: Any) -> Entry:
         settings = {"task": "rte", "finetune": {"seed": 0, "of": score, **config}}
         counts = {"dev/score": score, "rows": {"train": 6, "dev": dev_rows}}
-        artifact = self.put("finetune", settings, {"dataset": self.dataset}, counts)
+        inputs = {"dataset": self.dataset, **({"start": start} if start else {})}
+        artifact = self.put("finetune", settings, inputs, counts)
         return finetuned_entry(self.store, artifact, self.dataset, "suite digest")
 
 
@@ -170,7 +171,12 @@ def test_generated_data_has_models_of_its_own_and_an_lstm_never_leads(tmp_path: 
     lstm = real.pretrain(7.0, LSTMConfig())
     assert better.merit > transformer.merit
     assert [made.leads for made in (transformer, better, lstm)] == [True, True, False]
-    assert real.finetune(0.5).tags["dev_score"] == "50.0"
+    first = real.finetune(0.5)
+    assert (first.tags["dev_score"], first.tags.get("start_digest")) == ("50.0", None)
+    assert real.finetune(0.5, start=first.artifact).tags["start_digest"] == first.artifact.digest
+    drawn = {"max_tokens": 40, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
+    assert better.interface is not None
+    assert better.interface.params == drawn
     assert real.finetune(0.5).tags["suite"] == "suite digest"
 
 
