@@ -173,6 +173,7 @@ def test_a_job_learns_both_and_a_resume_is_exact(tmp_path: Path, job_for: JobFor
     assert_same_run(stopped, straight)
     result = read_json(straight / "result.json")
     assert result["validation/perplexity"] == pytest.approx(np.exp(result["validation/loss"]))
+    assert result["validation/tokens"] == 184, "of 190 tokens of 6 documents"
     assert result["validation/loss"] < np.log(N_VOCAB) - 0.3
     assert result["validation/word_loss"] < np.log(N_VOCAB) - 0.3
     assert "validation/unigram_entropy" not in result

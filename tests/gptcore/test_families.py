@@ -51,6 +51,7 @@ def test_what_is_recorded_is_what_was_recorded_before_families_were(preset: str,
     chosen = preset_named(preset, {"family": family})
     found = {section: recorded(getattr(chosen, section)) for section in sections}
     assert found["corpus"].pop("near_duplicates") == 0.8, "new in 0.2.0, as is the stage's version"
+    assert found["finetune"].pop("select") == "held-out", "and how the epoch is chosen: made anew"
     assert sha256_json(found)[:12] == DIGESTS[preset, family]
 
 
