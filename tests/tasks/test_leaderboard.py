@@ -174,6 +174,9 @@ def test_mixed_splits_are_told_apart_by_task() -> None:
 
     same = [note for note in Leaderboard((row("a", "snli"), row("b", "snli"))).explained() if "splits" in note]
     assert same == ["splits: test for snli, dev for the other tasks; published rows: test"]
+    for split, theirs in (("test", "test"), ("dev", "dev where they say so, else test")):
+        board = Leaderboard((row("a", "snli"), Row("p", "published", split, {**ALL})))
+        assert any(note.endswith(f"published rows: {theirs}") for note in board.explained())
     first, second = (
         note for note in Leaderboard((row("a", "snli"), row("b", "race_m"))).explained() if "splits" in note
     )
