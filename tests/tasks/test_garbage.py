@@ -14,7 +14,7 @@ import fsspec
 import pytest
 
 from gptcore.base.errors import InputError
-from tasks.store import presence
+from tasks.store import garbage, presence
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import Plan, Referred, Rules, inventory, plan, sweep
 from tasks.store.manifest import MANIFEST
@@ -86,6 +86,16 @@ def test_dependents_go_before_what_they_were_made_from(store: Store) -> None:
     assert {next(swept).stage for kind, stage in gone(found) if stage == "model"} == {"model"}
     swept.close()  # type: ignore[attr-defined]  # a generator
     assert [item.stage for item in inventory(store, STAGES) if item.kind == "artifact"] == ["corpus"]
+
+
+def test_a_manifest_goes_first_of_copies_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(store, "model")
+    forget()
+    removed: list[str] = []
+    monkeypatch.setattr(garbage, "remove", lambda fs, path: removed.append(path))
+    gone = list(sweep(store, planned(store).dropped, inventory(store, STAGES)))
+    assert removed == [path for item in gone for path in (f"{item.path}/{MANIFEST}", item.path)]
+    assert {item.kind for item in gone} == ({"artifact"} if store.url.startswith("/") else {"artifact", "copy"})
 
 
 def test_an_interrupted_deletion_leaves_nothing_that_is_trusted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
