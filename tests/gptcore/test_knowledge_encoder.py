@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,7 +21,9 @@ from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.models.network import load_model
-from gptcore.objectives.masked import entities_objective
+from gptcore.objectives import masked_data
+from gptcore.objectives.losses import IGNORE_INDEX
+from gptcore.objectives.masked import MaskedWordsAndEntities, entities_objective
 from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import N_VOCAB, gazetteer
 
@@ -212,3 +217,17 @@ def test_settings_that_do_not_fit_are_refused() -> None:
             dataclasses.replace(CONFIG, **changes)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"its name_pieces have the shape \[7\], expected \[9\]"):
         KnowledgeEncoder(dataclasses.replace(CONFIG, n_name_pieces=9)).know(torch.zeros(5, 6), gazetteer(NAMES), "here")
+
+
+def test_each_entity_that_is_told_weighs_alike_and_every_mention_is_counted() -> None:
+    told = SimpleNamespace(told=np.array([0, 1, 2, 1, 0]))
+    batch = SimpleNamespace(labels=np.array([0, IGNORE_INDEX]), mask=np.ones((2, 3)))
+    found = SimpleNamespace(batch=batch, masked=SimpleNamespace(chosen=np.eye(2, 3)), entities=told)
+    weights = {name: round(1 / float(weight)) for name, weight in masked_data._weights(cast(Any, found)).items()}
+    assert weights == {"word_weight": 2, "pair_weight": 1, "token_weight": 6, "entity_weight": 3}
+    micro = {"targets": torch.zeros(2), "labels": torch.tensor([0]), "mask": torch.ones(1, 3)}
+    counted = MaskedWordsAndEntities._counting([{**micro, "mentioned": torch.zeros(n)} for n in (2, 3)])
+    assert len(list(counted)) == 2
+    sums = dict.fromkeys(("word_loss", "word_accuracy", "pair_loss", "pair_accuracy", "entity_loss"), 10.0)
+    scores = counted.scores({**sums, "entity_accuracy": 4.0})
+    assert (scores["mentions"], scores["entity_loss"], scores["entity_accuracy"]) == (5, 2.0, 0.8)

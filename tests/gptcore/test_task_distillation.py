@@ -167,6 +167,11 @@ def test_both_phases_have_metrics_of_the_same_names(world: dict[str, Path]) -> N
         names = [list(objective({**batch, "layers": torch.tensor(phase)})[1]) for phase in (True, False)]
         assert names[0] == names[1]
         assert ("hidden_loss" in names[0]) == (not changes)
+        trained.eval()
+        half, whole = (
+            objective({**batch, "layers": torch.tensor(True), "share": share})[0] for share in torch.tensor([0.5, 1.0])
+        )
+        torch.testing.assert_close(2 * half, whole)
 
 
 def test_soft_labels_of_one_class_are_hard_ones() -> None:
