@@ -18,7 +18,6 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from gptcore.machine.distributed import Step, World
 from gptcore.nlu.examples import Example
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.job import Job, costs, runner
-from gptcore.training.loop import Monitor, Trainer, Training
+from gptcore.training.loop import Trainer, Training, Unwatched
 from gptcore.training.optim import warmup_steps_linear
 
 _AT_ONCE = 64  # questions that are scored together
@@ -77,16 +76,6 @@ class _Drawn:
         return []
 
 
-class _NoMonitor(Monitor):
-    """Nothing is scored before the end: no epoch is chosen by held-out questions."""
-
-    def due(self, step: int) -> bool:
-        return False
-
-    def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
-        return {}
-
-
 def kagnet_objective(model: KagNET, n_choices: int) -> Objective:
     """What the choices of questions cost, and how many are right."""
 
@@ -114,7 +103,7 @@ def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
         model=model,
         objective=Step(model, kagnet_objective(model, learnt.n_choices)),
         data=_Drawn(learnt, config),
-        monitor=_NoMonitor(),
+        monitor=Unwatched(),  # no epoch is chosen by held-out questions
         settings=config,
         total_steps=total_steps,
         schedule=warmup_steps_linear(config.warmup_steps, total_steps),

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, cast
 
 from gptcore.base.files import sha256_json
@@ -17,7 +17,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, TASK_OF_COLUMN
 from gptcore.nlu.spec import METRIC_TITLES, Metric
-from tasks.report.rows import Row, is_paper, label_of, split_of
+from tasks.report.rows import Row, is_paper, label_of, one_decimal, split_of
 
 Format = Literal["table", "markdown", "csv"]
 
@@ -35,22 +35,25 @@ class Leaderboard:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = field(default=())
 
+    @cached_property
+    def _scored(self) -> list[Row]:
+        """Ours and the baselines: all but the published ones."""
+        return [row for row in self.rows if row.kind != "published"]
+
     @property
     def tasks(self) -> list[str]:
         """Those of the twelve tasks that any of our rows has: what the average is over."""
-        ours = [row for row in self.rows if row.kind != "published"] or list(self.rows)
-        return [name for name in REGISTRY if any(name in row.per_task for row in ours)]
+        return [name for name in REGISTRY if any(name in row.per_task for row in self._scored or self.rows)]
 
     @property
     def zero_shot(self) -> list[str]:
         """The zero-shot columns that any of our rows has; where none has one there are none."""
-        ours = [row for row in self.rows if row.kind != "published"]
-        return [column for column in ZERO_SHOT if any(column in row.zero_shot for row in ours)]
+        return [column for column in ZERO_SHOT if any(column in row.zero_shot for row in self._scored)]
 
     @property
     def own_tasks(self) -> list[str]:
         """Tasks beyond the twelve that any of our rows has: columns beside the average, never in it."""
-        return sorted({name for row in self.rows if row.kind != "published" for name in row.own_tasks})
+        return sorted({name for row in self._scored for name in row.own_tasks})
 
     @cached_property
     def floors(self) -> list[Row]:
@@ -58,11 +61,9 @@ class Leaderboard:
         found = []
         baselines = [row for row in self.rows if row.kind == "baseline"]
         for data in {sha256_json(dict(row.data)): row.data for row in baselines}.values():
-            newest = {label_of(row): row for row in reversed(baselines) if row.data == data}.values()
-            best = {
-                column: max((row for row in newest if column in row.percent), key=lambda row: row.percent[column])
-                for column in {column: None for row in newest for column in row.percent}
-            }
+            best: dict[str, Row] = {}
+            for row in {label_of(row): row for row in reversed(baselines) if row.data == data}.values():
+                best |= {c: row for c, found in row.percent.items() if c not in best or found > best[c].percent[c]}
             cells = {column: row.cells[column] for column, row in best.items() if column in row.cells}
             percent = {column: row.percent[column] for column, row in best.items()}
             names = {column: label_of(row) for column, row in best.items()}
@@ -148,11 +149,12 @@ class Leaderboard:
             yield f"{rows}: epochs chosen on {SELECTIONS.get(chosen_on, chosen_on)}"
         on_dev = any(row.kind == "published" and row.split == "dev" for row in self.rows)
         theirs = "dev where they say so, else test" if on_dev else "test"
-        tested = {row.name: _tested(row) for row in ours if row.split.startswith("dev/test")}
-        for tasks in dict.fromkeys(tested.values()):
-            rows = (
-                "" if len(set(tested.values())) == 1 else ", ".join(n for n, t in tested.items() if t == tasks) + ": "
-            )
+        tested: dict[str, list[str]] = {}
+        for row in ours:
+            if row.split.startswith("dev/test"):
+                tested.setdefault(_tested(row), []).append(row.name)
+        for tasks, names in tested.items():
+            rows = f"{', '.join(names)}: " if len(tested) > 1 else ""
             yield f"{rows}splits: test for {tasks}, dev for the other tasks; published rows: {theirs}"
         for floor in self.floors:
             by_name: dict[str, list[str]] = {}
@@ -175,12 +177,10 @@ class Leaderboard:
         if self.zero_shot:
             yield zero_shot_note()
         for row in ours:
-            several = [(column, cell) for column, cell in row.cells.items() if cell.seeds > 1]
-            if several:
-                spread = ", ".join(
-                    f"{column} {cell.low:.1f}-{cell.high:.1f} ({cell.seeds})" for column, cell in several
-                )
-                yield f"{row.name}: medians over seeds; lowest-highest (seeds): {spread}"
+            several = {column: cell for column, cell in row.cells.items() if cell.seeds > 1}
+            spread = [f"{column} {cell.low:.1f}-{cell.high:.1f} ({cell.seeds})" for column, cell in several.items()]
+            if spread:
+                yield f"{row.name}: medians over seeds; lowest-highest (seeds): {', '.join(spread)}"
             if len(row.commits) > 1:
                 yield f"{row.name}: made by {len(row.commits)} commits, {', '.join(row.commits)} (+: local changes)"
         yield from published_notes(self.ordered)
@@ -191,20 +191,14 @@ class Leaderboard:
         return METRIC_TITLES.get(cast(Metric, found), found)  # a newer version's metrics have names as they are
 
     def _texts(self, row: Row) -> list[str]:
-        numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
-        numbers += [row.percent.get(column) for column in self.own_tasks]
-        numbers += [row.zero_shot.get(column) for column in self.zero_shot]
-        texts = ["-" if number is None else f"{number:.1f}" for number in numbers]
-        places = {column: place for place, column in enumerate(self.header[_HEADER.index("average") :])}
-        for column, cell in row.cells.items():
-            texts[places[column]] += f"±{cell.stderr:.1f}" if cell.stderr is not None else ""
-            texts[places[column]] += ("*" if cell.collapsed else "") + (LOW if self.is_low(row, column) else "")
-        return [row.told, row.kind, row.split, row.seeds, *texts]
+        texts = {column: row.text(column) + (LOW if self.is_low(row, column) else "") for column in row.percent}
+        texts |= {"average": one_decimal(row.average(self.tasks)), "glue": one_decimal(row.glue)}
+        texts |= {column: one_decimal(row.zero_shot.get(column)) for column in self.zero_shot}
+        scores = (texts.get(column, "-") for column in self.header[_HEADER.index("average") :])
+        return [row.told, row.kind, row.split, row.seeds, *scores]
 
     def _csv(self) -> str:
-        def shown(number: float | None) -> str:
-            return "" if number is None else f"{number:.1f}"
-
+        shown = partial(one_decimal, nothing="")
         columns = (*COLUMNS, *self.own_tasks)
         more = [f"{column}_{what}" for column in columns for what in _CSV_CELL]
         lines = [[*_HEADER, *self.own_tasks, *more, "commits", "source", "settings", *self.zero_shot]]

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import REGISTRY, columns_of, task_spec
 from tasks.report.card import linked, table
 from tasks.report.differences import differences
 from tasks.report.leaderboard import Leaderboard, published_notes
-from tasks.report.rows import Row, label_of
+from tasks.report.rows import Row, is_paper, label_of, one_decimal
 from tasks.report.score import Score
 from tasks.report.suites import EXPERIMENT, kept_row
 from tasks.tracking.tracker import Tracker
@@ -64,7 +63,8 @@ class ResultCard:
         if len(self.tasks) == 1:
             mine = " / ".join(self._texts(first)).replace("\\*", "*")
         else:
-            mine = f"{text} on average of {self._averaged} tasks" if (text := self._in_short(first)) else ""
+            averaged = sum(task in REGISTRY for task in self.tasks)
+            mine = f"{text} on average of {averaged} tasks" if (text := self._in_short(first)) else ""
         return (mine or "no score") + (f" ({beside})" if beside else "")
 
     def _floor_named(self, row: Row) -> str:
@@ -111,17 +111,11 @@ class ResultCard:
         (task,) = self.tasks
         return task_spec(task).title_of(task_spec(task).headline) if task in REGISTRY else self.board.own_metric(task)
 
-    @property
-    def _averaged(self) -> int:
-        """How many of the tasks are of the twelve, and so in the average."""
-        return sum(task in REGISTRY for task in self.tasks)
-
     def _in_short(self, row: Row) -> str:
         """A row in one number or a few: the task's columns, or the average over several tasks."""
         if len(self.tasks) == 1:
             return " / ".join(f"{row.percent[column]:.1f}" for column in self._columns if column in row.percent)
-        average = row.average(self.tasks)
-        return "" if average is None else f"{average:.1f}"
+        return one_decimal(row.average(self.tasks), "")
 
     def _rows(self) -> list[tuple[str, Row]]:
         """Who stands in the card, cut to its tasks: ours, the baselines, the paper's own row."""
@@ -129,7 +123,7 @@ class ResultCard:
         ours = [row for row in cut.rows if row.kind == "ours"]
         rows = [(label_of(row), row) for row in ours]
         rows += [(label_of(row), row) for row in reversed(cut.rows) if row.kind == "baseline"]  # bag of words first
-        return rows + [(_PAPER, row) for row in cut.rows if row.name.startswith(OURS)]
+        return rows + [(_PAPER, row) for row in cut.rows if is_paper(row)]
 
     @property
     def _columns(self) -> list[str]:
@@ -137,17 +131,20 @@ class ResultCard:
         mine = {column for row in self.board.rows if row.kind == "ours" for column in row.percent}
         return [column for task in self.tasks for column in columns_of(task) if column in mine]
 
+    def _cells(self, row: Row) -> list[str]:
+        return [score_text(row, column) for column in self._columns]
+
     def _texts(self, row: Row) -> list[str]:
-        return [score_text(row, column) for column in self._columns if column in row.percent]
+        return [text for text in self._cells(row) if text]
 
     def _one_task(self) -> str:
         rows = self._rows()
         several = sum(row.kind == "ours" for _, row in rows) > 1
         body = []
         for place, (label, row) in enumerate(rows):
-            texts = tuple(score_text(row, column) for column in self._columns)
+            texts = self._cells(row)
             if place == 0:
-                texts = tuple(f"**{text}**" for text in texts)
+                texts = [f"**{text}**" for text in texts]
                 label = f"**{label}**" if several else f"**this run** ({label})"
             elif label == _PAPER:
                 label = "the paper (test rows)"
@@ -186,13 +183,13 @@ class ResultCard:
 
     def _ranked(self) -> Iterator[str]:
         """Every suite on the same rows, best first, and what each does differently; this run is always among them."""
-        mine = next((item for item in self.contenders if item.row.suite == self._suite), None)
+        mine = next((item for item in self.contenders if item.row.suite == self.board.rows[0].suite), None)
         if mine is None:
             return
         shown = [item for place, item in enumerate(self.contenders) if place < _SHOWN or item is mine]
         body = []
         for item in shown:
-            scores = [score_text(item.row, column) for column in self._columns]
+            scores = self._cells(item.row)
             if item is mine:
                 cells = (f"**{item.rank}**", *(f"**{text}**" for text in scores), item.row.seeds, "**this run**")
                 body.append((*cells, item.when, ""))
@@ -210,20 +207,10 @@ class ResultCard:
         rows = [row for row in self.board.only(self.tasks).rows if row.kind == "published"]
         rows.sort(key=lambda row: -max(row.percent.values()))
         if rows:
-            body = [
-                (
-                    label_of(row) + ("" if row.split == "test" else f" ({row.split} rows)"),
-                    *(score_text(row, column) for column in self._columns),
-                    row.source,
-                )
-                for row in rows
-            ]
+            on = {row.name: "" if row.split == "test" else f" ({row.split} rows)" for row in rows}
+            body = [(label_of(row) + on[row.name], *self._cells(row), row.source) for row in rows]
             yield from ("## Published, test rows", table(("method", *self._columns, "where"), body))
             yield from (f"*{note}*" for note in published_notes(rows))
-
-    @property
-    def _suite(self) -> str:
-        return self.board.rows[0].suite
 
     def _use(self) -> Iterator[str]:
         """How to go on with the model: of one task that of the median seed."""
@@ -251,12 +238,8 @@ class ResultCard:
 
 
 def score_text(row: Row, column: str) -> str:
-    """A cell: ``62.4±1.9*``, median, standard error, and a star where a run collapsed; empty where there is none."""
-    if column not in row.percent:
-        return ""
-    cell = row.cells.get(column)
-    error = f"±{cell.stderr:.1f}" if cell and cell.stderr is not None else ""
-    return f"{row.percent[column]:.1f}{error}" + ("\\*" if cell and cell.collapsed else "")
+    """A cell, see :meth:`tasks.report.rows.Row.text`, as Markdown has it."""
+    return row.text(column).replace("*", "\\*")
 
 
 def _short(model: str) -> str:

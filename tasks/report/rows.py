@@ -90,6 +90,14 @@ class Row:
             glue_parts={task: part for task, part in self.glue_parts.items() if task in tasks},
         )
 
+    def text(self, column: str) -> str:
+        """A cell: ``62.4±1.9*``, median, standard error, a star where a run collapsed; empty where there is none."""
+        if column not in self.percent:
+            return ""
+        cell = self.cells.get(column)
+        error = f"±{cell.stderr:.1f}" if cell and cell.stderr is not None else ""
+        return f"{self.percent[column]:.1f}{error}" + ("*" if cell and cell.collapsed else "")
+
     def same_rows(self, other: Row) -> bool:
         """Whether ``other`` was scored on the rows of each task that this one has, as far as both say."""
         return all(self.data[task] == other.data.get(task) for task in self.per_task if task in self.data)
@@ -138,6 +146,11 @@ class Row:
         if not twelve or any(task not in scores for task in twelve):
             return None
         return statistics.fmean(scores[task] for task in twelve)
+
+
+def one_decimal(number: float | None, nothing: str = "-") -> str:
+    """A score as tables print it; ``nothing``: where there is none."""
+    return nothing if number is None else f"{number:.1f}"
 
 
 def label_of(row: Row) -> str:

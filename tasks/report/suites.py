@@ -25,12 +25,11 @@ from gptcore.config import FinetuneConfig
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
-from gptcore.nlu.published import OURS
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
 from tasks.report.card import table
 from tasks.report.differences import chosen_on_of, told_apart
 from tasks.report.leaderboard import Leaderboard, published_notes
-from tasks.report.rows import Cell, Kind, Row, label_of, published_rows, split_of
+from tasks.report.rows import Cell, Kind, Row, is_paper, label_of, one_decimal, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import state_folder
@@ -377,7 +376,7 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
     """The table of the best rows in Markdown, under links to the views."""
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
-    paper = [row for row in board.rows if row.kind == "published" and row.name.startswith(OURS)]
+    paper = [row for row in board.rows if is_paper(row)]
     header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
     rows = [(row.told + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
@@ -395,5 +394,4 @@ def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
 
 def _texts(row: Row, board: Leaderboard) -> list[str]:
     numbers = [row.average(board.tasks), *(row.percent.get(column) for column in SCORES)]
-    numbers += [row.zero_shot.get(column) for column in board.zero_shot[:1]]
-    return ["-" if number is None else f"{number:.1f}" for number in numbers]
+    return list(map(one_decimal, [*numbers, *(row.zero_shot.get(column) for column in board.zero_shot[:1])]))
