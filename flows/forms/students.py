@@ -238,20 +238,18 @@ def _check_students(store: Store, form: Any, compared: Compared) -> Any:
     if found is None:
         require(not form.start, f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
         preset = chosen_preset(teachers_form(form))
-        check_graph(store, form.graph, preset.family, form.links)
-        for plan in plans(form, preset.model, f"--preset {form.preset}", compared):
-            check_sharded(form, plan.preset)
-        known_tokenizer(store, form.tokenizer)
-        check_sources(preset, form.tasks, form.datasets)
-        return form
-    for name in ("corpus", "tokenizer", "start"):
-        if getattr(form, name):
-            option = ADDRESS_OPTIONS[name]
-            raise InputError(f"{option}: the teacher {found.short} was made from text of the store; expected none")
-    shape = network_config(store.manifest(found)["config"]["model"])
-    preset = chosen_preset(teachers_form(form, shape.family))
+        shape, where = preset.model, f"--preset {form.preset}"
+    else:
+        for name in ("corpus", "tokenizer", "start"):
+            if getattr(form, name):
+                option = ADDRESS_OPTIONS[name]
+                raise InputError(f"{option}: the teacher {found.short} was made from text of the store; expected none")
+        shape, where = network_config(store.manifest(found)["config"]["model"]), f"--teacher {found.short}"
+        preset = chosen_preset(teachers_form(form, shape.family))
     check_graph(store, form.graph, shape.family, form.links)
-    for plan in plans(form, shape, f"--teacher {found.short}", compared):
+    for plan in plans(form, shape, where, compared):
         check_sharded(form, plan.preset)
-    check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
+    known_tokenizer(store, form.tokenizer)
+    datasets = datasets_folder(store, form.datasets, form.tasks) if found else form.datasets
+    check_sources(preset, form.tasks, datasets)
     return form

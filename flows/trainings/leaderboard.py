@@ -46,7 +46,7 @@ from tasks.stages.evaluation import kept_blimp
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
 from tasks.store.counts import WeightsCounts
-from tasks.store.lineage import own_tokenizer
+from tasks.store.lineage import made_before, own_tokenizer
 from tasks.tracking.logs import Made, logger
 from tasks.tracking.provenance import artifact_page, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
@@ -223,11 +223,8 @@ def suite_of(grid: Grid, arm: Arm, data: Mapping[str, str]) -> Suite:
     code = {stage: VERSIONS[stage] for stage in ("finetune", "dataset")}
     identity = {**origin, "tokenizer": tokenizer, "data": data, "code": code, "settings": chosen}
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
-    tags["settings_of"] = grid.origin
-    if arm.pretrained and (start := manifest["inputs"].get("start")):
-        tags["start_digest"] = start["digest"]
-    if arm.pretrained and (teacher := manifest["inputs"].get("teacher")):
-        tags["teacher_digest"] = teacher["digest"]
+    before = made_before(manifest) if arm.pretrained else {}
+    tags |= {"settings_of": grid.origin, **{f"{role}_digest": digest for role, digest in before.items()}}
     return Suite(recorded_family(manifest["config"]["model"]).titled(arm.label), "ours", identity, tags)
 
 

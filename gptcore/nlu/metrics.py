@@ -285,6 +285,5 @@ def tag_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
     counts = np.asarray([entity_counts(row["prediction"], row["label"]) for _, row in rows], dtype=np.float64)  # (N, 3)
     rng, n = np.random.default_rng(_SEED), len(rows)
     drawn = np.stack([counts[rng.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])  # (RESAMPLES, 3)
-    found = drawn[:, 1] + drawn[:, 2]
-    scores = np.divide(2 * drawn[:, 0], found, out=np.zeros(RESAMPLES), where=found > 0)
+    scores = _ratio(2 * drawn[:, 0], drawn[:, 1] + drawn[:, 2])
     return {"score_stderr": float(np.std(scores, ddof=1))}

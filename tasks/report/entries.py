@@ -10,7 +10,7 @@ from gptcore.nlu.registry import TaskSpec, recorded_task
 from tasks.report.card import from_task_note
 from tasks.store.artifact import Artifact
 from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, PretrainCounts, ShardsCounts
-from tasks.store.lineage import ancestor
+from tasks.store.lineage import ancestor, made_before
 from tasks.store.store import Store
 from tasks.tracking.provenance import Data
 from tasks.tracking.pyfunc import Interface
@@ -35,10 +35,9 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
     perplexity, tokens = counts.validation_perplexity, counts.validation_tokens
     family = FAMILIES[model.family]
     network = f"{family.network_title}, {model.shape}"
-    start = manifest["inputs"].get("start", {}).get("digest", "")
-    after = f", going on from {start[:12]}" if start else ""
-    teacher = manifest["inputs"].get("teacher", {}).get("digest", "")
-    after += f", a student of {teacher[:12]}" if teacher else ""
+    before = made_before(manifest)
+    words = {"start": "going on from", "teacher": "a student of"}
+    after = "".join(f", {words[role]} {digest[:12]}" for role, digest in before.items())
     name = PRETRAINED + (_SYNTHETIC if synthetic else "")
     return Entry(
         name=name,
@@ -55,8 +54,7 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             "data_digest": shards.digest,
             "tokenizer_digest": counts.tokenizer_digest,
             "tokens_seen": str(counts.tokens_seen),
-            **({"start_digest": start} if start else {}),
-            **({"teacher_digest": teacher} if teacher else {}),
+            **{f"{role}_digest": digest for role, digest in before.items()},
         },
         description=(
             f"Held-out perplexity {perplexity:.2f} ({tokens:,.0f} tokens): {network}, pre-trained on "

@@ -7,6 +7,7 @@ order of magnitude, and said as that.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -266,9 +267,7 @@ class JobObserver:
         self._unit = unit
         self._mirrored = time.monotonic()
         self._artifact: UUID | None = None
-        self._shown = time.monotonic() - (
-            _SHOW_EVERY if key else 0.0
-        )  # at once where somebody follows it by this alone
+        self._shown = -math.inf if key else time.monotonic()  # at once where somebody follows it by this alone
         self._latest: dict[str, Any] = {}
 
     def __call__(self, records: list[dict[str, Any]]) -> None:

@@ -108,6 +108,11 @@ def teacher_of(store: Store, model: Artifact) -> Artifact | None:
     return store.artifact(teacher["stage"], teacher["digest"]) if teacher else None
 
 
+def made_before(manifest: Manifest) -> dict[str, str]:
+    """The digests of a model's "start", whose weights its training went on from, and "teacher", of those it had."""
+    return {role: item["digest"] for role in ("start", "teacher") if (item := manifest["inputs"].get(role))}
+
+
 def inherited_preset(model: Artifact, called: str = "the checkpoint") -> tuple[str, str]:
     """The name of the preset whose settings suit a language model, and why, in words.
 

@@ -13,7 +13,7 @@ from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distil
 from gptcore.families import FAMILIES, recorded_family
 from tasks.store.artifact import Artifact
 from tasks.store.counts import DatasetCounts, FinetuneCounts, PretrainCounts, WeightsCounts
-from tasks.store.lineage import Lineage, ancestor
+from tasks.store.lineage import Lineage, ancestor, made_before
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record
 from tasks.store.store import Store
@@ -155,10 +155,8 @@ def label_of(record: Record) -> str:
     shape = FAMILIES[model.family].titled(model.shape_in_words)
     perplexity = f"perplexity {result.validation_perplexity:.3g}"
     seen = f"{result.tokens_seen / 1e6:.3g} M tokens"
-    start = manifest["inputs"].get("start")
-    after = f" after {start['digest'][:12]}" if start else ""
-    teacher = manifest["inputs"].get("teacher")
-    after += f", student of {teacher['digest'][:12]}" if teacher else ""
+    words = {"start": " after", "teacher": ", student of"}
+    after = "".join(f"{words[role]} {digest[:12]}" for role, digest in made_before(manifest).items())
     return f"{artifact.short} {shape}, {perplexity}, {seen}{after}, {manifest['created'][:10]}"
 
 

@@ -298,7 +298,6 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
 
 
 def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[str, str], tmp_path: Path) -> None:
-
     for changes, message in expected(__file__, "REFUSED"):
         given = {name: str(tmp_path) if value == "{tmp}" else value for name, value in changes.items()}
         form = AbstractsParameters(preset="demo", **{"arxiv": papers, "store": str(tmp_path / "store"), **given})

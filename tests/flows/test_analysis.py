@@ -188,7 +188,6 @@ def test_an_analysis_of_tasks_that_it_is_not_about_is_refused(
 
 
 def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-
     checkpoint = Artifact("pretrain", "0" * 64, f"{store}/pretrain/{'0' * 64}")
     changes: list[dict[str, Any]] = [{"snapshot": 64}, {"n_transfer": 0}, {}, {"pretrained": False}]
     arms = [Arm(str(number), checkpoint, changed) for number, changed in enumerate(changes)]

@@ -42,14 +42,12 @@ def scheduled(parameters: str = "", cron: str = "0 2 * * *", timezone: str = "UT
 
 @pytest.mark.parametrize("entrypoint", expected(__file__, "test_deployments_of_former_versions_find_their_flows"))
 def test_deployments_of_former_versions_find_their_flows(entrypoint: str) -> None:
-
     assert isinstance(found := import_object(entrypoint), Flow)
     assert found.name == entrypoint.rpartition(".")[2]
 
 
 @pytest.mark.parametrize("cron", ["*/15 * * * *", "0 0 29 2 *", "0 0 31 2 mon", "0 0 31 * *", "5,7 0-6/2 * jan-mar 7"])
 def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> None:
-
     (schedule,) = read_settings(written(tmp_path, scheduled(cron=cron))).schedules
     assert CronSchedule(cron=schedule.cron).cron == cron
 
@@ -94,7 +92,6 @@ def test_wrong_settings_and_no_server_end_with_code_2(
 
 def everything() -> dict[str, Any]:
     """Each object that deploy makes, as the server has it, with the time of its last change."""
-
     with get_client(sync_client=True) as client:
         found = {}
         for path in ("deployments", "automations", "work_pools", "block_documents"):
@@ -106,7 +103,6 @@ def everything() -> dict[str, Any]:
 @pytest.fixture
 def clean_server(prefect_server: None) -> Iterator[None]:
     """Nothing that another test of this file has deployed."""
-
     with get_client(sync_client=True) as client:
         forget_deployments(client)
         yield
@@ -116,7 +112,6 @@ def clean_server(prefect_server: None) -> Iterator[None]:
 def test_deploying_twice_changes_nothing_the_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-
     monkeypatch.setenv("GPTMILL_WEBHOOK", "http://127.0.0.1:9/secret-token")
     store = str(tmp_path / "store")
     first = deploy(store, "", read_settings(written(tmp_path, SCHEDULE)))
@@ -163,7 +158,6 @@ def test_deploying_twice_changes_nothing_the_second_time(
 
 @pytest.mark.usefixtures("clean_server")
 def test_another_teams_deployment_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
-
     with get_client(sync_client=True) as client:
         flow_id = client.create_flow_from_name("train")
         theirs = client.create_deployment(flow_id, "train", entrypoint="their/flows.py:train", tags=["theirs"])

@@ -42,7 +42,6 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 def test_a_request_survives_the_way_through_json(tmp_path: Path) -> None:
-
     store = Store(str(tmp_path))
     network = EncoderConfig(family="bert", n_vocab=40)
     counts = {"n_vocab": 40, "tokenizer_digest": "t"}
@@ -70,7 +69,6 @@ class World:
     """A store, a recipe that nothing has made yet, and a worker that does as it is told."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
         self.store = Store(str(folder / "store"))
         self.request = Toy(self.store, folder.name)
         self.recipe = self.request.recipe
@@ -83,7 +81,6 @@ class World:
 
     def follow(self, client: Any, child: Any, own: bool, _: object) -> Any:
         """End the child as the next outcome says."""
-
         self.children.append(child)
         outcome = self.outcomes.pop(0)
         if outcome == "well":
@@ -101,7 +98,6 @@ class World:
 
     def parent(self, *outcomes: str) -> Any:
         """A flow that wants the artifact, and what it gets."""
-
         self.outcomes = list(outcomes)
 
         @flow(name="parent")
@@ -138,7 +134,6 @@ def test_a_lost_machine_and_an_old_failure_take_a_new_number(small: World) -> No
 
 
 def test_a_machine_that_is_lost_every_time_is_a_failure(small: World) -> None:
-
     with pytest.raises(ChildFailed, match="no heartbeat"):
         small.parent("lost", "lost", "lost")
     assert len(small.children) == 3
@@ -179,7 +174,6 @@ def test_a_strangers_run_that_was_cancelled_is_replaced_by_one_of_our_own(
 
 
 def test_what_ends_the_parent_cancels_its_child(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.undo()
     monkeypatch.setattr(dispatch, "jobs_are_stopped", lambda: True)
     with pytest.raises(Exception, match="was not waited for, as this process ends"):

@@ -48,7 +48,6 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 @pytest.fixture(scope="module")
 def taught(world: tuple[str, str], store: str, prefect_server: Path) -> Leaderboard:
     """A BERT of two layers, fine-tuned, and a student of one."""
-
     deeper = {**OVERRIDES, "model": {**OVERRIDES["model"], "n_layer": 2}, "scratch": False}
     run_pipeline(world, store, family="bert", tasks=TASKS, overrides=deeper)
     chosen = {"datasets": world[1], "store": store, "tasks": TASKS, "jobs": 1, "seeds": 1}
@@ -75,7 +74,6 @@ def test_a_student_has_a_row_beside_its_teachers(taught: Leaderboard, shelf: Sto
 
 
 def test_the_same_again_finds_everything_in_the_store(taught: Leaderboard, world: tuple[str, str], store: str) -> None:
-
     found = Store(store)
     before = {stage: len(found.list(stage)) for stage in ("pretrain", "finetune")}
     teacher = teacher_model(found, "latest")
@@ -87,7 +85,6 @@ def test_the_same_again_finds_everything_in_the_store(taught: Leaderboard, world
 def test_a_folder_of_hugging_faces_is_a_teacher(
     taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
 ) -> None:
-
     found = Store(store)
     teacher = teacher_model(found, "latest")
     export(found, teacher.short, "hugging-face", str(tmp_path / "bert"))
@@ -132,7 +129,6 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
 
 
 def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, shelf: Store) -> None:
-
     tuned = next(made for made in shelf.list("finetune") if shelf.manifest(made)["config"]["task"] == "rte")
     cost = measure_speed(shelf, tuned, ancestor(shelf, tuned, "dataset"))
     assert cost["parameters"] > 0
@@ -145,7 +141,6 @@ def test_a_models_speed_is_measured_as_it_is_and_as_onnx(taught: Leaderboard, sh
 def test_students_are_compared_by_scores_and_costs(
     taught: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
     monkeypatch.setattr(analysis, "measure_speed", lambda *_: {"parameters": 4000, **dict.fromkeys(KINDS, cost)})
     books, datasets = world
@@ -203,7 +198,6 @@ def test_a_named_teacher_brings_its_family_and_shape(bert: Artifact, world: tupl
 def test_an_ablation_has_a_row_a_part(
     bert: Artifact, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     kept = ("DistilBERT", "no cosine", "TinyBERT")  # of nine, all of which tests/flows/test_students.py plans
     some = [student for student in ablations_of(EncoderConfig(n_layer=2)) if student.label in kept]
     monkeypatch.setattr(analysis, "ablations_of", lambda _: some)
@@ -224,7 +218,6 @@ def test_an_ablation_has_a_row_a_part(
 def test_rates_of_who_is_taught_are_tried_with_the_teachers_own(
     bert: Artifact, world: tuple[str, str], store: str
 ) -> None:
-
     shelf = Store(store)
     chosen = {"datasets": world[1], "store": store, "tasks": ["mrpc"], "jobs": 1, "seeds": 1, "preset": "demo"}
     before = {each.digest for each in shelf.list("pretrain")}

@@ -72,7 +72,6 @@ def test_own_rows_of_every_form_are_answered(board: Leaderboard, store: str) -> 
 
 
 def test_spans_and_tags_are_answered_from_rows_and_from_tables(board: Leaderboard, store: str) -> None:
-
     passage = "Anna went to the mill. Bert saw Carl."
     asked = {"question": "Who went to the mill?", "context": passage}
     (found,) = inference.predict(Store(store), "squad2", "best", [json.dumps(asked).encode()])
@@ -122,7 +121,6 @@ def test_what_only_decoders_can_is_refused_in_one_line(board: Leaderboard, world
 def test_sentences_are_scored_by_pseudo_likelihood(
     board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
 ) -> None:
-
     checkpoint = pretrained_model(Store(store), "latest").digest
     found = inference.perplexity(Store(store), checkpoint, [b"Anna went to the mill.\n", b"Bert slept.\n"])
     assert set(found) == {"pieces", "words", "pseudo_nats_per_piece", "pseudo_perplexity", "pseudo_word_perplexity"}

@@ -49,7 +49,6 @@ def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def run_pipeline(folder: Path, family: str, select: str = "dev") -> None:
     """As it was run then, when dev rows chose epochs."""
-
     overrides = tomllib.loads((folder / "settings.toml").read_text())
     overrides["finetune"] = {**overrides.get("finetune", {}), "select": select}
     form = {"preset": "demo", "family": family, "overrides": overrides, "tasks": ["rte"], "seeds": 1}
@@ -65,7 +64,6 @@ def files_of(folder: Path) -> dict[str, int]:
 
 def test_nothing_of_a_former_store_is_computed_anew(former: Path) -> None:
     """But the baselines, which have a new version: theirs are the only new rows."""
-
     store = Store(str(former / "store"))
     counts = {stage: len(store.list(stage)) for stage in STAGES}
     assert counts == dict.fromkeys(STAGES, 2)

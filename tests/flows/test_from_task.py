@@ -57,7 +57,6 @@ def test_the_row_has_its_own_name_and_only_the_tasks_that_were_asked_for(board: 
 
 
 def test_a_row_whose_settings_start_a_task_so_is_called_as_any_other(board: Leaderboard, store: str) -> None:
-
     checkpoint = pretrained_model(Store(store), "latest")
     for source, label in (("", "pre-trained"), ("mnli", "pre-trained, then mnli")):
         preset = chosen_preset(PipelineParameters(preset="best", from_task=source))
@@ -113,7 +112,6 @@ def test_mlflow_keeps_trials_away_from_the_leaderboard(board: Leaderboard) -> No
 def test_one_task_by_its_form_skips_the_model_that_is_there(
     board: Leaderboard, world: tuple[str, str], store: str
 ) -> None:
-
     given = {
         "checkpoint": "latest",
         "store": store,
@@ -172,7 +170,6 @@ def test_a_task_without_data_is_refused_before_any_work(
 def test_a_decoders_students_are_compared_where_a_task_starts_from_another(
     board: Leaderboard, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     cost = {"milliseconds": 2.0, "rows_per_second": 900.0, "bytes": 10_000, "peak_memory_bytes": 0, "score": 0.5}
     measured: list[str] = []
 

@@ -38,7 +38,6 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(**chosen: Any) -> list[Analysis]:
-
     return knowledge(KnowledgeParameters(overrides=FEW, **chosen))
 
 
@@ -110,7 +109,6 @@ def chosen(world: tuple[str, str], store: str, questions: str, prefect_server: P
 
 
 def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any], tmp_path: Path) -> None:
-
     found = reason(ReasonParameters(**chosen, seeds=2, questions=2, out=str(tmp_path)))
     assert [analysis.name for analysis in found] == ["kagnet", "kagnet-why-1", "kagnet-why-2"]
     rows = read_csv(tmp_path / "kagnet.csv")
@@ -154,7 +152,6 @@ def test_scores_stand_beside_the_texts_alone_and_say_why(chosen: dict[str, Any],
 
 
 def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen: dict[str, Any]) -> None:
-
     reason(ReasonParameters(**chosen, seeds=2, questions=1))
     store = Store(chosen["store"])
     (grounded,) = store.list("grounded")
@@ -173,7 +170,6 @@ def test_a_question_of_ones_own_is_answered_with_the_paths_that_led_there(chosen
 
 
 def test_other_vectors_have_a_row_of_their_own(chosen: dict[str, Any]) -> None:
-
     changed = {**SETTINGS, "transe": {**SETTINGS.get("transe", {}), "dim": 4}}
     rows = {row.suite for row in read_leaderboard().rows}
     reason(ReasonParameters(**{**chosen, "overrides": changed}, seeds=1, questions=1))

@@ -167,7 +167,6 @@ def test_a_fine_tune_fills_the_same_row(
 def test_the_command_shows_the_column_of_the_file_that_it_was_given(
     board: Leaderboard, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     shown: list[Leaderboard] = []
     monkeypatch.setattr(commands, "fill", lambda *_, **__: None)
     monkeypatch.setattr(commands, "run_board", lambda *_: (board, "a page"))
@@ -224,7 +223,6 @@ def test_predict_and_evaluate_know_it(
 
 
 def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: str, tmp_path: Path) -> None:
-
     rows = [
         {"forecast": f"{sky} today", "claim": f"it is {claim}"} for sky in ("rain", "sun") for claim in ("wet", "dry")
     ]
@@ -255,7 +253,6 @@ def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: st
 
 
 def test_a_model_is_refused_whose_bytes_are_not_its_digests(board: Leaderboard, store: str, tmp_path: Path) -> None:
-
     for content in ({"stage": "finetune", "digest": "0" * 64, "url": f"{store}/finetune/{'0' * 64}"}, {"stage": "x"}):
         (tmp_path / "artifact.json").write_text(json.dumps(content))
         with pytest.raises(InputError, match=r"found no complete artifact|digest"):
@@ -265,7 +262,6 @@ def test_a_model_is_refused_whose_bytes_are_not_its_digests(board: Leaderboard, 
 def test_prompts_and_sweeps_take_it(
     board: Leaderboard, world: tuple[str, str], store: str, files: dict[str, str]
 ) -> None:
-
     asked = FewShotParameters(
         store=store,
         checkpoints=["latest"],
@@ -292,7 +288,6 @@ def test_prompts_and_sweeps_take_it(
 
 
 def test_check_prints_what_a_task_holds(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-
     assert main(["datasets", "check", files["weather"]]) == 0
     text = capsys.readouterr().out
     for words in (
@@ -333,7 +328,6 @@ def test_forms_list_an_own_task_once_it_is_deployed(
 
 
 def test_two_tasks_of_one_name_are_refused(board: Leaderboard, world: tuple[str, str], files: dict[str, str]) -> None:
-
     with pytest.raises(InputError, match="found weather twice, expected each name once"):
         chosen_tasks([files["weather"], files["weather"].replace("/weather/", "/weather/../weather/")], world[1])
     (task,) = chosen_tasks([files["weather"]], "")

@@ -69,7 +69,6 @@ def checkpoint(board: Leaderboard, shelf: Store) -> str:
 
 def newest(flow: str, older: int = 0) -> tuple[str, list[dict[str, Any]]]:
     """Name and artifacts (Markdown and tables) of the newest run of a flow, or of one before it."""
-
     with get_client(sync_client=True) as client:
         where = FlowFilter.model_validate({"name": {"any_": [flow]}})
         run = client.read_flow_runs(flow_filter=where, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=9)[older]
@@ -120,7 +119,6 @@ def test_shards_of_another_store_bring_along_what_the_card_tells_of(
 
 
 def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[str, str], store: str) -> None:
-
     chosen = {"store": store, "datasets": world[1], "epochs": 1, "max_train_rows": 32, "seeds": 2}
     finetune(FinetuneParameters(task="rte", checkpoint=checkpoint, pretrained=False, **{**chosen, "seeds": 1}))
     finetune(FinetuneParameters(task="rte", checkpoint=checkpoint, **chosen))
@@ -146,7 +144,6 @@ def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[
 
 
 def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, store: str, tmp_path: Path) -> None:
-
     finetune.to_deployment(name="finetune", parameters={"parameters": {"store": store}}).apply()
     list_checkpoints(Store(tmp_path))  # another store's business
     with get_client(sync_client=True) as client:
@@ -272,7 +269,6 @@ def test_the_pretraining_card_holds_curve_lineage_and_ngrams(board: Leaderboard,
 
 def test_a_broken_row_costs_its_own_task_alone(board: Leaderboard, world: tuple[str, str], store: str) -> None:
     """Named at the end, after the others' row and card; where nothing is left, before anything is computed."""
-
     path = Path(world[1]) / "RTE" / "train.tsv"
     before = made(store)
     with changed(path, path.read_text(encoding="utf-8") + "9999\tonly one column\n"):
@@ -383,7 +379,6 @@ def test_rows_that_changed_since_they_were_encoded_fill_no_row(
 
 
 def test_a_form_for_a_task_without_data_says_what_is_there(world: tuple[str, str], store: str, tmp_path: Path) -> None:
-
     (tmp_path / "SST-2").mkdir()
     with pytest.raises(InputError, match="no data for rte; found sst2"):
         chosen_tasks(["rte"], str(tmp_path))

@@ -167,20 +167,14 @@ def test_missing_labels_are_named_and_can_be_left_out(format: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize(
-    ("labels", "right"),
-    table_of(__file__, "test_what_names_the_right_choice"),
-)
+@pytest.mark.parametrize(("labels", "right"), table_of(__file__, "test_what_names_the_right_choice"))
 def test_what_names_the_right_choice(format: str, labels: list[Any], right: list[int], tmp_path: Path) -> None:
     rows = [{"q": "?", "x": f"left {n}", "y": f"right {n}", "label": label} for n, label in enumerate(labels)]
     spec = read_own_task(write_task(tmp_path, format, rows, form="choices", fields=["q"], choices=["x", "y"])).spec
     assert [row.label for row in iterate(spec, "", "train")] == right
 
 
-@pytest.mark.parametrize(
-    ("options", "labels"),
-    table_of(__file__, "test_what_may_mean_two_choices_is_asked"),
-)
+@pytest.mark.parametrize(("options", "labels"), table_of(__file__, "test_what_may_mean_two_choices_is_asked"))
 def test_what_may_mean_two_choices_is_asked(options: tuple[str, ...], labels: list[Any], tmp_path: Path) -> None:
     columns = dict(zip(("x", "y", "z"), options, strict=True))
     rows = [{"q": "?", **columns, "label": label} for label in labels]
@@ -288,10 +282,7 @@ def told(tmp_path: Path, values: list[Any], **fields: Any) -> list[str]:
     return [spec.note, *report["findings"]]
 
 
-@pytest.mark.parametrize(
-    ("labels", "fields", "sentence"),
-    table_of(__file__, "test_what_is_told_of_rows"),
-)
+@pytest.mark.parametrize(("labels", "fields", "sentence"), table_of(__file__, "test_what_is_told_of_rows"))
 def test_what_is_told_of_rows(labels: list[Any], fields: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     assert any(sentence in note for note in told(tmp_path, labels, **fields))
 

@@ -51,7 +51,6 @@ def test_a_dead_or_refusing_mlflow(refusing: str) -> None:
 
 
 def test_a_dead_or_refusing_prefect(refusing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-
     for url, message in {
         "garbage/api": "PREFECT_API_URL: found garbage/api, expected an address such as http://",
         "http://": "Prefect at http://: does not answer",
@@ -66,7 +65,6 @@ def test_a_dead_or_refusing_prefect(refusing: str, monkeypatch: pytest.MonkeyPat
 def test_deploy_asks_whether_it_may_before_it_begins(
     refusing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-
     url = f"{refusing}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

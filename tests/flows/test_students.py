@@ -285,7 +285,6 @@ def check_links(store: Store, vectors: Artifact, found: Artifact, books: Path, f
 def test_objectives_take_equal_operations_for_each_budget(
     world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     refused = {**OVERRIDES, "pretrain": {"repeating_steps": 1}}
     before = Store(store).list("pretrain")
     with pytest.raises(InputError, match=r"pretrain.repeating_steps = 1: BERT does not learn so"):
@@ -322,7 +321,6 @@ def test_a_family_that_an_analysis_is_not_about_is_refused(
 
 
 def test_an_encoders_settings_of_hidden_words_are_not_the_lstms() -> None:
-
     asked: list[Any] = []
     preset = preset_named("demo", {"family": "bert"})
     chain: Any = SimpleNamespace(preset=preset, pretrain=lambda *given: asked.extend(given))

@@ -31,7 +31,6 @@ DAYS = Estimate(5e5, "1e+17 operations")
 
 @pytest.mark.parametrize("text", ["wait 0.5", "wait", "fail", "here", "", " wait  3 "])
 def test_what_the_variable_may_say(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     policy = worker_policy()
     assert policy.choice == (text.split() or [""])[0]
@@ -40,7 +39,6 @@ def test_what_the_variable_may_say(text: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("text", ["Wait", "wait -1", "wait nan", "wait inf", "wait 1 2", "fail 3", "train"])
 def test_another_word_is_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     with pytest.raises(InputError, match=r"^GPTMILL_NO_WORKER: found '.*', expected wait, wait HOURS, fail, here"):
         worker_policy()
@@ -49,7 +47,6 @@ def test_another_word_is_one_line(text: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_wrong_word_ends_a_command_before_any_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-
     monkeypatch.setenv("GPTMILL_NO_WORKER", "soon")
     assert cli.main(["pipeline", "--preset", "demo", "--store", str(tmp_path / "store")]) == 2
     assert "GPTMILL_NO_WORKER: found 'soon'" in capsys.readouterr().err
@@ -60,7 +57,6 @@ class Orchestrator:
     """A flow that wants one artifact, on a server whose workers come and go as the test says."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
         self.store = Store(str(folder / "store"))
         self.request = ToyPretraining(self.store, folder.name, self._train, "pretrain 1a2b")
         self.recipe = self.request.recipe
@@ -100,14 +96,12 @@ class Orchestrator:
     @property
     def child(self) -> Any:
         """The training's own run, if one was made."""
-
         with get_client(sync_client=True) as client:
             runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
         return next((run for run in runs if run.parameters.get("store") == self.store.url), None)
 
     def work(self) -> None:
         """What a worker does with the run."""
-
         self.store.build(self.recipe, lambda _: {})
         with get_client(sync_client=True) as client:
             client.set_flow_run_state(self.child.id, Completed(), force=True)
@@ -130,7 +124,6 @@ def test_a_short_training_is_done_here_and_said(orchestrator: Orchestrator, capl
 def test_a_long_one_waits_for_a_worker_and_says_which_command_brings_one(
     orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-
     orchestrator.takes(DAYS, monkeypatch)
     orchestrator.on_look = lambda look: orchestrator.work() if look == 3 else None
     assert orchestrator.run() is not None
@@ -177,7 +170,6 @@ def test_a_training_that_a_worker_has_begun_is_shown_as_one_here(
 def test_fail_fails_at_once_with_the_time_that_here_would_take(
     orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     monkeypatch.setenv("GPTMILL_NO_WORKER", "fail")
     orchestrator.takes(DAYS, monkeypatch)
     with pytest.raises(NoWorker) as caught:
@@ -209,7 +201,6 @@ def test_what_is_in_the_store_needs_no_worker(orchestrator: Orchestrator, monkey
 def test_a_server_without_our_deployment(
     text: str, orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-
     orchestrator.takes(DAYS, monkeypatch)
     monkeypatch.setattr(dispatch, "_is_deployed", lambda _: False)
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
@@ -273,7 +264,6 @@ def test_the_last_worker_goes_and_another_comes(
 
 
 def test_sixteen_that_wait_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-
     board = waiting._Board()
     shown: list[tuple[float, str]] = []
     clock = [1000.0]
@@ -308,7 +298,6 @@ def test_sixteen_that_wait_are_told_as_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_pool_without_workers_is_waited_for_once_not_by_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-
     board = waiting._Board()
     clock = [1000.0]
     monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])

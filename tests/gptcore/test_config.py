@@ -16,25 +16,12 @@ from hypothesis import strategies as st
 from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
 from gptcore.base.settings import off_settings, recorded, replace_settings
-from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, PretrainConfig, check_same_shape, paper, preset_named
+from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, PretrainConfig, check_same_shape, preset_named
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, fewer_rows, read_plan, rungs, shortened, survivors, toml
 from gptcore.sweep.space import Choice, Range, Value, draw
 from tests.expected import expected as table_of
-
-
-def test_the_paper_preset_is_section_4_1() -> None:
-    preset = paper()
-    model, pretrain, finetune = preset.model, preset.pretrain, preset.finetune
-    assert (model.n_layer, model.n_embd, model.n_head, model.n_inner, model.n_ctx) == (12, 768, 12, 3072, 512)
-    assert model.embd_pdrop == model.attn_pdrop == model.resid_pdrop == 0.1
-    assert model.init_std == 0.02
-    assert preset.tokenizer.n_merges == 40_000
-    assert (pretrain.batch_size, pretrain.epochs, pretrain.lr, pretrain.warmup_steps) == (64, 100, 2.5e-4, 2000)
-    assert pretrain.weight_decay == finetune.weight_decay == 0.01
-    assert (finetune.lr, finetune.batch_size, finetune.epochs, finetune.lm_coef) == (6.25e-5, 32, 3, 0.5)
-    assert (finetune.clf_pdrop, finetune.warmup) == (0.1, 0.002)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -34,6 +34,7 @@ from gptcore.training.optim import (
     warmup_linear,
     warmup_steps_linear,
 )
+from tests.expected import expected as table_of
 from tests.gptcore.jobs import stopped_and_resumed
 from tests.gptcore.test_encoder_head import QUICK
 from tests.gptcore.test_finetune import outcome
@@ -224,7 +225,12 @@ def decoder(**changes: Any) -> ClassificationModel:
     return ClassificationModel(GPT(dataclasses.replace(MODEL, n_special=3, **changes)), "pair", 2, 0.1)
 
 
-def factors(model: Classifier, settings: FinetuneConfig = DECAY) -> dict[str, float]:
+def lstm() -> ClassificationModel:
+    network = LSTM(LSTMConfig(n_vocab=30, n_special=3, n_units=8, n_embd=8))
+    return ClassificationModel(network, "pair", 2, 0.1)
+
+
+def factors(model: Classifier, settings: FinetuneConfig) -> dict[str, float]:
     """The share of the rate that each parameter gets from the optimiser, by its name."""
     optimizer = adam(model, settings, rates_by_depth(model, settings))
     set_lr(optimizer, 1.0, 0)
@@ -248,45 +254,21 @@ def levels(found: dict[str, float], *prefixes: str) -> list[float]:
     return [rates.pop() for rates in chosen]
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_a_decoders_rates_fall_from_the_linear_layer_to_the_tied_embeddings(norm_first: bool) -> None:
-    found = factors(decoder(norm_first=norm_first))
-    places = ("head.", "gpt.blocks.1.", "gpt.blocks.0.", "gpt.tokens.", "gpt.positions.")
-    assert levels(found, *places) == [1.0, 0.5, 0.25, 0.125, 0.125]
-    if norm_first:
-        assert levels(found, "gpt.norm.") == [0.5]
+@pytest.mark.parametrize(
+    ("family", "changes", "released", "places"), table_of(__file__, "test_rates_fall_from_depth_to_depth")
+)
+def test_rates_fall_from_depth_to_depth(
+    family: str, changes: dict[str, Any], released: bool, places: dict[str, float]
+) -> None:
+    """From the linear layer to the embeddings, tied or not; an encoder's pooler is a depth of its own.
 
-
-def test_an_encoders_pooler_is_a_depth_of_its_own() -> None:
-    found = factors(encoder("bert"))
-    places = ("head.", "encoder.pooler.", "encoder.attention.1.", "encoder.feed_forward.1.", "encoder.attention.0.")
-    assert levels(found, *places, "encoder.embeddings.") == [1.0, 0.5, 0.25, 0.25, 0.125, 0.0625]
-
-
-def test_electras_last_layer_is_one_factor_below_the_linear_layer_and_two_as_released() -> None:
-    model = encoder("electra", n_embd_words=8)
-    places = ("head.", "encoder.attention.1.", "encoder.attention.0.", "encoder.embeddings.", "encoder.widen.")
-    assert levels(factors(model), *places) == [1.0, 0.5, 0.25, 0.125, 0.125]
-    released = dataclasses.replace(DECAY, layer_decay_original=True)
-    assert levels(factors(model, released), *places) == [1.0, 0.25, 0.125, 0.0625, 0.0625]
-    bert = encoder("bert")  # which has the pooler that the released code counts
-    assert factors(bert, released) == factors(bert)
-
-
-def test_layers_that_are_one_have_one_depth() -> None:
-    places = ("head.", "encoder.pooler.", "encoder.attention.0.", "encoder.feed_forward.0.", "encoder.widen.")
-    assert levels(factors(encoder("albert")), *places) == [1.0, 0.5, 0.25, 0.25, 0.125]
-    groups = encoder("albert", n_layer=4, n_groups=2)
-    assert levels(factors(groups), "encoder.attention.1.", "encoder.attention.0.") == [0.25, 0.125]
-    half = encoder("albert", sharing="attention")  # stands where the last of the layers that share it does
-    places = ("encoder.attention.0.", "encoder.feed_forward.1.", "encoder.feed_forward.0.", "encoder.widen.")
-    assert levels(factors(half), *places) == [0.25, 0.25, 0.125, 0.0625]
-
-
-def test_the_lstm_has_one_depth_above_its_embeddings() -> None:
-    network = LSTM(LSTMConfig(n_vocab=30, n_special=3, n_units=8, n_embd=8))
-    found = factors(ClassificationModel(network, "pair", 2, 0.1))
-    assert levels(found, "head.", "gpt.recurrent.", "gpt.projection.", "gpt.tokens.") == [1.0, 0.5, 0.5, 0.25]
+    Layers that are one have one depth, that of the last which shares it; the LSTM has one above its embeddings.
+    ELECTRA's last layer is one factor below the linear layer, and two as released: without a pooler one is counted.
+    """
+    kinds = {"gpt": decoder, "lstm": lstm}
+    model = kinds[family](**changes) if family in kinds else encoder(family, **changes)
+    found = factors(model, dataclasses.replace(DECAY, layer_decay_original=released))
+    assert levels(found, *places) == list(places.values())
 
 
 def test_what_is_off_is_not_recorded_and_1_is_off() -> None:

@@ -162,18 +162,6 @@ def test_a_symbolic_link_is_refused(store: Store, tmp_path: Path) -> None:
     assert store.find(recipe(a=1)) is None
 
 
-def test_a_failed_stage_finds_its_work_again(store: Store) -> None:
-    def fails(workspace: Path) -> dict[str, Any]:
-        (workspace / "checkpoint").write_text("half")
-        raise RuntimeError("power cut")
-
-    with pytest.raises(RuntimeError, match="power cut"):
-        store.build(recipe(a=1), fails)
-    assert store.find(recipe(a=1)) is None
-    built = store.build(recipe(a=1), lambda workspace: {"seen": (workspace / "checkpoint").read_text()})
-    assert built.manifest["counts"] == {"seen": "half"}
-
-
 def test_bad_input_leaves_nothing_new_but_spares_older_work(store: Store) -> None:
     def refuses(workspace: Path) -> dict[str, Any]:
         (workspace / "half").write_text("h")

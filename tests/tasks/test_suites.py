@@ -105,11 +105,6 @@ def test_a_row_is_the_median_over_seeds_and_keeps_what_is_behind_it() -> None:
     assert (cell.split, row.cells["snli"].split, row.cells["snli"].stderr) == ("dev", "test", None)
 
 
-def test_collapsed_runs_count_in_the_median() -> None:
-    runs = [made("rte", percent, seed, collapsed=percent == 0) for seed, percent in enumerate((0.0, 0.0, 90.0))]
-    assert row_of(suite(), runs).percent == {"rte": 0.0}
-
-
 @pytest.mark.parametrize(("part", "other", "message"), expected(__file__, "test_a_cell_of_other_digests_is_refused"))
 def test_a_cell_of_other_digests_is_refused(part: str, other: Any, message: str) -> None:
     foreign = made("rte", 50.0, origin={**ORIGIN, part: other})
