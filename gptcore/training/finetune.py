@@ -197,12 +197,11 @@ def _training(
     config = job.finetune
     n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
     total_steps = data.batches_per_epoch * config.epochs + n_layer_steps
-    trained: tuple[nn.Module, Objective] = (model, finetune_objective(model, config.lm_coef))
-    if config.taught:
-        trained = _taught(job, model, world)
+    own = model, finetune_objective(model, config.lm_coef)
+    trained, objective = _taught(job, model, world) if config.taught else own
     return Training(
-        model=trained[0],
-        objective=trained[1],
+        model=trained,
+        objective=objective,
         data=TaughtRows(data, n_layer_steps) if config.taught else data,
         monitor=monitor,
         settings=config,

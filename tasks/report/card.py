@@ -21,7 +21,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec, task_spec
 from tasks.store.artifact import Artifact
 from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, Generated, PretrainCounts, ShardsCounts
-from tasks.store.lineage import ancestor
+from tasks.store.lineage import ancestor, made_before
 from tasks.store.store import Store
 from tasks.tracking.tracker import flatten
 
@@ -102,14 +102,12 @@ def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
     :param manifest: of the `pretrain` artifact.
     """
-    found = []
-    if (start := manifest["inputs"].get("start")) is not None:
+    found, before = [], made_before(manifest)
+    if start := before.get("start"):
         seen = PretrainCounts.parse(manifest["counts"]).tokens_seen_before
-        found.append(
-            f"Pre-training went on from the weights of {start['digest'][:12]}, which had seen {seen:,} tokens."
-        )
-    if (teacher := manifest["inputs"].get("teacher")) is not None:
-        found.append(f"A student of {teacher['digest'][:12]}.")
+        found.append(f"Pre-training went on from the weights of {start[:12]}, which had seen {seen:,} tokens.")
+    if teacher := before.get("teacher"):
+        found.append(f"A student of {teacher[:12]}.")
     return tuple(found)
 
 

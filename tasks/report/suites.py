@@ -171,9 +171,7 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     run.log_results({**_printed(kept.percent), **parts, **without_tuning, **errors})
     if zero_shot:
         run.set_tags({"zero_shot_digest": zero_shot.digest})
-    exact = {
-        column: {**dataclasses.asdict(cell), "percent": kept.percent[column]} for column, cell in kept.cells.items()
-    }
+    exact = {name: {**dataclasses.asdict(cell), "percent": kept.percent[name]} for name, cell in kept.cells.items()}
     run.set_tags({f"{_CELL}{column}": json.dumps(cell) for column, cell in exact.items()})
     whole = _whole(row, *run.metrics_and_tags())
     totals = {"average": whole.average(list(REGISTRY)), "glue": whole.glue}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def teacher_of(store: Store, model: Artifact) -> Artifact | None:
     return store.artifact(teacher["stage"], teacher["digest"]) if teacher else None
 
 
-def made_before(manifest: Manifest) -> dict[str, str]:
+def made_before(manifest: Mapping[str, Any]) -> dict[str, str]:
     """The digests of a model's "start", whose weights its training went on from, and "teacher", of those it had."""
     return {role: item["digest"] for role in ("start", "teacher") if (item := manifest["inputs"].get(role))}
 
