@@ -81,16 +81,9 @@ def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example
     :param seed: draws the rows used of sets with more than 100 000.
     :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     train = _sample(train, seed)
-    parts = [_parts(spec, rows) for rows in (train, dev)]
-    train_features, dev_features = [], []
-    for train_texts, dev_texts in zip(*parts, strict=True):
-        rows_at_least = 2 if len(train_texts) >= _MANY_ROWS else 1
-        weights = TfidfVectorizer(token_pattern=_WORD, min_df=rows_at_least, sublinear_tf=True, dtype=np.float32)
-        train_features.append(weights.fit_transform(train_texts))
-        dev_features.append(weights.transform(dev_texts))
+    sides = zip(*(_parts(spec, rows) for rows in (train, dev)), strict=True)
+    train_features, dev_features = zip(*(_word_features(*texts) for texts in sides), strict=True)
     return _score(spec, _fit_predict(spec, _beside(train_features), _targets(spec, train), _beside(dev_features)), dev)
 
 
@@ -113,6 +106,19 @@ def overlap(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], se
     scale = StandardScaler(with_mean=False).fit(features[0])
     fitted, asked = (scale.transform(part) for part in features)
     return _score(spec, _fit_predict(spec, fitted, _targets(spec, train), asked), dev)
+
+
+def _word_features(train: Sequence[str], dev: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:
+    """Two matrices with a row a text: of the train texts' words; of zeros, which tell nothing, where no word counts."""
+    from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    several = len(train) >= _MANY_ROWS
+    rows_of_word = Counter(word for text in train for word in set(_TOKENS.findall(text.lower())))
+    if not any(rows > several for rows in rows_of_word.values()):
+        return csr_matrix((len(train), 1)), csr_matrix((len(dev), 1))
+    weights = TfidfVectorizer(token_pattern=_WORD, min_df=1 + several, sublinear_tf=True, dtype=np.float32)
+    return weights.fit_transform(train), weights.transform(dev)
 
 
 def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> NDArray[np.float64]:
@@ -197,7 +203,7 @@ def _fit_predict(
     return np.asarray(model.predict(dev_features), dtype=np.float64)
 
 
-def _beside(features: list[Any]) -> csr_matrix:
+def _beside(features: Sequence[Any]) -> csr_matrix:
     from scipy.sparse import hstack
 
     return hstack(features, format="csr")

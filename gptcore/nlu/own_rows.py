@@ -58,9 +58,7 @@ def row_of_texts(spec: TaskSpec, row: Record) -> Example:
     """A row of the texts that a task's columns hold."""
     if spec.format in _MENTIONS:
         row = _with_marks(spec, row)
-    named = zip(spec.fields, form_of(spec).names_of(spec), strict=False)
-    fields = tuple(_present(row, field, other) for field, other in named)
-    return example_of(replace(spec, fields=fields), _with_choices(spec, row))
+    return example_of(replace(spec, fields=_fields_of(spec, row)), _with_choices(spec, row))
 
 
 class _Mentions(NamedTuple):
@@ -132,14 +130,22 @@ def _columns(field: Field) -> tuple[str, ...]:
     return (field,) if isinstance(field, str) else field
 
 
-def _present(row: Record, field: Field, other: str) -> Field:
-    """The columns of a field by the name that the row gives it."""
-    missing = [column for column in _columns(field) if column not in row.columns]
-    if not missing:
-        return field
-    if other in row.columns:
-        return other
-    raise _lacks(row, missing[0], other)
+def _fields_of(spec: TaskSpec, row: Record) -> tuple[Field, ...]:
+    """The columns of the fields by the names that the row gives them: the task's or, for what is missing, the form's;
+    the form's for all where one of these is another field's column, so that no text fills two fields.
+
+    :raises InputError: a field that is missing.
+    """
+    names = form_of(spec).names_of(spec)[: len(spec.fields)]
+    missing = [[column for column in _columns(field) if column not in row.columns] for field in spec.fields]
+    fields: list[Field] = []
+    for field, columns, other in zip(spec.fields, missing, names, strict=True):
+        if columns and other in spec.text_columns and all(name in row.columns for name in names):
+            return names
+        if columns and (other not in row.columns or other in spec.text_columns):
+            raise _lacks(row, columns[0], other)
+        fields.append(other if columns else field)
+    return tuple(fields)
 
 
 def _with_choices(spec: TaskSpec, row: Record) -> Record:

@@ -174,6 +174,18 @@ def test_what_names_the_right_choice(format: str, labels: list[Any], right: list
     assert [row.label for row in iterate(spec, "", "train")] == right
 
 
+def test_a_label_that_is_a_choices_text_is_no_other_columns_name(tmp_path: Path) -> None:
+    """Blood groups, in columns that are called as some of them are."""
+    rows = [
+        {"q": "universal?", "A": "O", "B": "A", "label": "A"},
+        {"q": "other?", "A": "dog", "B": "AB", "label": "AB"},
+        {"q": "first?", "A": "B", "B": "cat", "label": "B"},
+    ]
+    spec = read_own_task(write_task(tmp_path, "csv", rows, form="choices", fields=["q"], choices=["A", "B"])).spec
+    assert [row.label for row in iterate(spec, "", "train")] == [1, 1, 0]
+    assert spec.labels == ("column A", "column B")
+
+
 @pytest.mark.parametrize(("options", "labels"), table_of(__file__, "test_what_may_mean_two_choices_is_asked"))
 def test_what_may_mean_two_choices_is_asked(options: tuple[str, ...], labels: list[Any], tmp_path: Path) -> None:
     columns = dict(zip(("x", "y", "z"), options, strict=True))

@@ -156,6 +156,14 @@ def test_words_of_a_single_row_are_left_out_of_a_thousand_rows(n: int, told: flo
     assert bag_of_words(REGISTRY["sst2"], train, rare[1:])["score"] == told
 
 
+@pytest.mark.parametrize("n", [999, 1000])
+def test_where_no_word_tells_anything_the_commonest_label_is_all(n: int) -> None:
+    """From a thousand rows on words of a single row do not count; here every word is one."""
+    rows = [example((f"word{row}",), float(row % 3 > 0)) for row in range(n)]
+    asked = [example((f"other{row}",), float(row < 3)) for row in range(4)]
+    assert bag_of_words(REGISTRY["sst2"], rows, asked)["score"] == 0.75
+
+
 def test_large_sets_are_sampled_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module._MAX_ROWS == 100_000
     monkeypatch.setattr(module, "_MAX_ROWS", 40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,26 @@ def test_probabilities_are_the_softmax_of_the_models_logits(models):
     found = [list(answer["probabilities"].values()) for answer in predict_jsonl(models["mnli"], rows)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert len({tuple(shares) for shares in found}) > 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "form", "row", "found"),
+    [
+        (("question", "passage"), "choices", {"document": "d", "question": "q"}, ("d", "q")),
+        (("hypothesis", "evidence"), "pair", {"premise": "p", "hypothesis": "h"}, ("p", "h")),
+        (("hypothesis", "evidence"), "pair", {"hypothesis": "h"}, "expected the field 'evidence' or 'hypothesis'"),
+        (("a", "b"), "pair", {"premise": "p", "b": "h"}, ("p", "h")),
+    ],
+)
+def test_no_text_fills_two_fields(fields, form, row, found):
+    choices = {"choices": ("x", "y"), "labels": ("0", "1")} if form == "choices" else {}
+    spec = replace(REGISTRY["mnli"], fields=fields, form=form, **choices)
+    record = Record("rows", "1", {**row, "answers": ["one", "two"]})
+    if isinstance(found, tuple):
+        assert own_example(spec, record).fields == found
+    else:
+        with pytest.raises(InputError, match=found):
+            own_example(spec, record)
 
 
 def test_other_fields_are_left_alone_and_the_columns_own_name_comes_first():

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.config import ModelConfig
+from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.families import FAMILIES, Family
 from gptcore.models.cpu import dropout
 from gptcore.models.network import LanguageModel, initialise
@@ -78,7 +78,7 @@ class ToyDetection(nn.Module):
 
 
 class ToyReplaced(ReplacedTokens):
-    def network(self, model: LanguageModel, generator: torch.Generator) -> nn.Module:
+    def network(self, model: LanguageModel, _config: PretrainConfig, generator: torch.Generator) -> nn.Module:
         return ToyDetection(cast(ToyEncoder, model), generator)
 
     def others(self, trained: nn.Module) -> Mapping[str, LanguageModel]:

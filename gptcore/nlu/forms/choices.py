@@ -34,8 +34,10 @@ class Choices(Form):
         ways = {labels: _by_name(labels) for labels in named} | {(): _by_text(spec)}
         right: dict[tuple[str, ...], list[int]] = {labels: [] for labels in ways}
         texts: dict[str, None] = {}
+        alike = False  # whether a choice's text is a column's name, so that a label could be either
         for row, label in found:
             texts[label] = None
+            alike |= any(label_number(spec.choices, text) is not None for text in _texts(spec, row))
             for labels in list(right):
                 if (choice := ways[labels](row, label)) is None:
                     del right[labels]
@@ -47,7 +49,7 @@ class Choices(Form):
             raise InputError(
                 f"{spec.name}: {spec.label}: found {show(sorted(texts)[:20])}, {many}, expected {expected}"
             )
-        return next(iter(right)) or spec.choices
+        return next(iter(right)) or tuple(f"column {choice}" if alike else choice for choice in spec.choices)
 
     def label_of(self, spec: TaskSpec, row: Record) -> float:
         """See :class:`Form`; a label that is none of the task's may be the text of the right choice."""
@@ -75,10 +77,14 @@ def _by_text(spec: TaskSpec) -> _Way:
     """A label that is the text of exactly one of the row's choices means that one."""
 
     def right(row: Record, label: Any) -> int | None:
-        texts = [label_text(row.text(choice).strip()) for choice in spec.choices]
+        texts = _texts(spec, row)
         return texts.index(label.strip()) if isinstance(label, str) and texts.count(label.strip()) == 1 else None
 
     return right
+
+
+def _texts(spec: TaskSpec, row: Record) -> list[Any]:
+    return [label_text(row.text(choice).strip()) for choice in spec.choices]
 
 
 FORM = Choices(
