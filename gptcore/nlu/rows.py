@@ -94,7 +94,8 @@ def encoded_windows(reader: RowReader, folder: Path, split: str, numbers: NDArra
 
 
 def held_out_rows(folder: Path, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The training rows (N,) that choose an epoch, ascending, and that are not trained on: the same for every seed.
+    """The training rows (N,) that choose an epoch, ascending, and that are not trained on: of the same rows the
+    same, whatever the seed of a training.
 
     A tenth, but 20 at least (of fewer than 40 rows half of them), and 2,000 at most. Texts are held out, not rows: rows
     with the same longest text, as questions of one passage and hypotheses of one premise are, stand on one side

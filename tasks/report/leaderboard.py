@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Literal, cast
 
 from gptcore.base.files import sha256_json
+from gptcore.config import FinetuneConfig
 from gptcore.config.training import SELECTIONS
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
@@ -167,7 +168,9 @@ class Leaderboard:
         if any(cell.collapsed for cell in cells):
             yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
         if self.own_tasks:
-            named = (f"{name} ({self.own_metric(name)})" for name in self.own_tasks)
+            named = (
+                f"{name} ({', '.join([self.own_metric(name), *self._own_protocols(name)])})" for name in self.own_tasks
+            )
             yield f"beyond the twelve, in no average: {', '.join(named)}"
         if places := [name for name in self.own_tasks if name in BEYOND and form_of(BEYOND[name]).places]:
             yield (
@@ -184,6 +187,11 @@ class Leaderboard:
             if len(row.commits) > 1:
                 yield f"{row.name}: made by {len(row.commits)} commits, {', '.join(row.commits)} (+: local changes)"
         yield from published_notes(self.ordered)
+
+    def _own_protocols(self, task: str) -> list[str]:
+        """How else than by default epochs of an own task were chosen: its own settings say so, not its row's."""
+        found = {row.cells[task].own_select for row in self.rows if task in row.cells}
+        return [f"select {each}" for each in sorted(found - {"", FinetuneConfig.select})]
 
     def own_metric(self, task: str) -> str:
         """What the metric of a column beyond the twelve is called."""

@@ -38,7 +38,13 @@ class Cell:
     own_data: str = ""
     """The fingerprint of the files that an own task's rows are from, which the suite's identity leaves out."""
     own_settings: str = ""
-    """The digest of an own task's fine-tuning settings, which the suite's identity leaves out."""
+    """What an own task's epochs are chosen on, unless dev rows, and the digest of its fine-tuning settings, which the
+    suite's identity leaves out."""
+
+    @property
+    def own_select(self) -> str:
+        """FinetuneConfig.select of an own task; empty for the twelve."""
+        return (self.own_settings.rpartition(" ")[0] or "dev") if self.own_settings else ""
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,8 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
         notes = (f"{name}: {origin_note[0].lower()}{origin_note[1:-1]}", *notes)
     origin = finetune_origin(built.manifest, encoded)
     if spec.own:
-        origin["own settings"] = sha256_json(recorded(dataclasses.replace(config, seed=0)))
+        digest = sha256_json(recorded(dataclasses.replace(config, seed=0)))
+        origin["own settings"] = f"{config.select} {digest}" if config.select else digest
     score = score_of(spec, config.seed, result, notes, origin, commit_of(built.manifest), rows.synthetic)
     selected = selection_note(settings["finetune"], found.rows)
     return dataclasses.replace(score, selected=selected, model=built.artifact.url, page=run.url)

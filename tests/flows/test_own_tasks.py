@@ -102,6 +102,10 @@ def test_own_columns_stand_beside_the_average(board: Leaderboard) -> None:
     baselines = [row for row in board.rows if row.kind == "baseline"]
     pairs = {"rte", "grades", "weather"}
     assert all(set(row.percent) >= (pairs if "overlap" in row.name else set(ours.percent)) for row in baselines)
+    assert {task: cell.own_select for task, cell in ours.cells.items()} == {
+        "rte": "",
+        **dict.fromkeys(board.own_tasks, "held-out"),
+    }
     (floor,) = board.floors
     assert set(floor.percent) == set(ours.percent)
     text = board.render()

@@ -214,6 +214,21 @@ def test_notes_stand_once() -> None:
     assert notes_on(scores) == ("short", "long")
 
 
+@pytest.mark.parametrize(
+    ("own_settings", "said"),
+    [
+        ("3ad1", "x (accuracy, select dev)"),
+        ("refit 3ad1", "x (accuracy, select refit)"),
+        ("held-out 3ad1", "x (accuracy)"),
+    ],
+)
+def test_how_an_own_tasks_epochs_were_chosen_is_said_where_it_is_not_the_default(own_settings: str, said: str) -> None:
+    """Versions before there was a choice chose on dev rows and recorded the settings' digest alone."""
+    cells = {"x": Cell("dev", 1, 20.0, 20.0, own_metric="accuracy", own_settings=own_settings)}
+    board = Leaderboard((Row("y", "ours", "dev", {"x": 20.0}, cells=cells),))
+    assert f"beyond the twelve, in no average: {said}" in board.explained()
+
+
 def test_published_answers_stand_only_beside_ours() -> None:
     twelve = Row("x", "ours", "dev", ALL)
     cells = {"squad": Cell("dev", 1, 20.0, 20.0, own_metric="span_f1")}
