@@ -23,6 +23,7 @@ from gptcore.models.network import load_model
 from gptcore.storyworld.web import archive
 from gptcore.text.byte_bpe import ByteTokenizer
 from tasks.report.analysis import Analysis
+from tasks.report.figures import Figure
 from tasks.stages.papers import FILE, read_written
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store
@@ -78,6 +79,8 @@ def test_every_table_is_there_and_says_what_it_is_of(found: dict[str, Analysis],
     (written,) = Store(store).list("written")
     lines = read_written(Store(store), written)
     assert [row[0] for row in page.rows] == [line["title"] for line in lines]
+    (said,) = (note for note in page.notes if note.startswith("written by the model "))
+    assert said.endswith("); max tokens 6, repetition penalty 1.2, seed 42, temperature 1, top k 0, top p 0.9")
     assert [line["real"] is None for line in lines] == [True] * 20 + [False] * 2  # the paper's own titles come first
     assert lines[0]["title"].startswith("A general reinforcement learning algorithm")
     html = page.html()
@@ -170,6 +173,8 @@ def test_sizes_stand_beside_each_other_where_no_shape_was_asked_for(
     form = AbstractsTablesParameters(preset="demo", arxiv=papers, corpus=world[0], store=store, **whole)
     _, table = abstracts.abstracts_tables(form)
     assert [row[0] for row in table.rows] == ["1 x 8", "1 x 16", *(f"published {size}" for size in EVALUATION)]
+    assert isinstance(table.figure, Figure)
+    assert table.figure.log_x, "sizes double"
     opened, names = Store(store), ("train", "valid", "test")
     for row, digest, size in zip(table.rows, table.identity["models"], sizes, strict=False):
         manifest = opened.manifest(opened.resolve(digest, "adapt"))

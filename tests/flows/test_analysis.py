@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import asdict
 from importlib.metadata import EntryPoint
@@ -32,6 +33,7 @@ from tasks.report.rows import Cell, Row
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
+from tests.flows.test_pipeline import newest
 from tests.flows.world import OVERRIDES, read_csv, with_blimp
 from tests.packages import ROOT, naming
 from tests.trials.scenarios import toml
@@ -233,6 +235,8 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     monkeypatch.setattr("tasks.stages.corpus._SMALL_TO_SEARCH", 0)  # in processes of its own
     before = {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")}
     (whole,) = run("overlap", world, store, tmp_path, [])
+    (table,) = (found for found in newest("analysis-overlap")[1] if found["key"] == "analysis-overlap-table")
+    assert [tuple(row) for row in json.loads(table["data"])] == [whole.header] * len(whole.rows)
     assert {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")} == before
     rows = {row["test set"]: row for row in read_csv(tmp_path / "overlap.csv")}
     assert {"snli dev", "snli test", "rte dev", "lambada", "cbt-ne", "dprd", "squad", "recall"} <= set(rows)

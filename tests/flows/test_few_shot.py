@@ -67,10 +67,17 @@ def test_three_sizes_stand_beside_each_other(found: list[Analysis], store: str) 
     weights = [int(row[2].replace(",", "")) for row in size.rows if row[0] == "recall"]
     assert weights == sorted(weights)
     assert len(set(weights)) == 3
+    headlines: dict[str, float] = {}
     for task, name, _, *cells in size.rows:
         if task in TASKS:
             scores = [kept[task, k, models[name]]["scores"]["score"] for k in (0, 2)]
             assert cells == [f"{100 * score:.1f}" for score in scores], "the headline is the task's own"
+            headlines |= {f"{task}/{k} shots/{name}": 100 * score for k, score in zip((0, 2), scores, strict=True)}
+    assert shots.metrics == headlines
+    means = {row[1]: row[3:] for row in size.rows if row[0] == "mean of accuracies"}
+    for name in names:
+        of = [[headlines[f"{task}/{k} shots/{name}"] for task in TASKS if task != "squad"] for k in (0, 2)]
+        assert means[name] == tuple(f"{sum(found) / len(found):.1f}" for found in of), "squad has no accuracy"
     assert any("Synthetic" in note for note in shots.notes)
 
 
@@ -187,6 +194,7 @@ def test_a_tokenizer_that_is_given_is_learnt_by_no_size(
 ) -> None:
     tokenizers = Store(store).list("tokenizer")
     monkeypatch.setattr("flows.few_shot.SIZES", {"demo": SIZES["demo"][:1]})
-    (shots,) = run(store, world, tokenizer="latest", tasks=["sst2"], shots=[0])
-    assert shots.rows
+    (shots,) = run(store, world, tokenizer="latest", tasks=["mrpc"], shots=[0])
+    others = ["f1, contextual calibration", "f1, total", "f1, unconditional", "accuracy"]
+    assert [row[1] for row in shots.rows] == ["f1, per token", *others], "another measure comes last"
     assert Store(store).list("tokenizer") == tokenizers

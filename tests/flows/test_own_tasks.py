@@ -40,6 +40,7 @@ from tasks.tracking.pyfunc import _load_pyfunc
 from tasks.tracking.registry import registered_artifact
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
+from tests.flows.test_pipeline import newest
 from tests.flows.world import OVERRIDES, changed, run_pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -145,6 +146,7 @@ def test_a_model_records_its_task_and_the_settings_of_the_file(board: Leaderboar
     assert config["spec"] == weather["config"]["spec"]
     card = (shelf.local(models["topics"]) / "model" / "README.md").read_text()
     assert "paper's own numbers" not in card
+    assert 'fine-tuned with L3 of "Improving Language Understanding by Generative Pre-Training" (section 3.2).' in card
     assert "topic 0, topic 1" in card
     assert set(shelf.manifest(models["grades"])["counts"]) >= {"dev/pearson", "dev/spearman", "dev/score_stderr"}
     assert registered_artifact(Tracker(), "models:/gptmill-weather@champion").digest == models["weather"].digest
@@ -191,6 +193,7 @@ def test_one_own_task_needs_no_datasets_and_no_settings(
     assert found.own_tasks == ["weather"]
     ours = next(row for row in found.rows if row.kind == "ours")
     assert set(ours.percent) == {"weather"}
+    assert " on these rows\n" in newest("finetune")[1][0]["data"]
     tuned = [shelf.manifest(model)["config"]["finetune"] for model in shelf.list("finetune")]
     (new,) = (each for each in tuned if each["epochs"] == 2)
     assert (new["lr"], new["batch_size"], new["warmup"], new["seed"]) == (5e-4, 4, 0.1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import task_spec
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.launch import JobDiverged
+from tasks.report.card import shown
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
@@ -131,6 +133,8 @@ def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[
     for words in ("median of 2 seeds", "±", "bag of words", "best constant", "| 56.0", "Rank ", " of 2 on these rows"):
         assert words in card["data"]
     assert "epochs 3" not in card["data"]  # the pipeline's runs had one epoch too
+    assert re.search(r"\| epochs +\| 1 \(paper: 3\) +\|", card["data"])
+    assert "| seed " not in card["data"].partition("## Settings")[2]
     assert "random weights" in card["data"]
     assert card["data"].count("[run](http") == 2
     assert "bag of words" in card["description"]
@@ -208,7 +212,10 @@ def test_a_new_book_with_a_pinned_tokenizer_goes_on_from_the_checkpoint(
     seen = there.manifest(first)["counts"]["tokens_seen"]
     assert manifest["counts"]["tokens_seen_before"] == seen
     assert f"after {first.short}" in checkpoint_label(there, model)
-    assert first.short in (there.local(model) / "model" / "README.md").read_text(encoding="utf-8")
+    told = (there.local(model) / "model" / "README.md").read_text(encoding="utf-8")
+    assert first.short in told
+    perplexity = shown(manifest["counts"]["validation/perplexity"])
+    assert f"| held-out perplexity, a token | {perplexity} |" in " ".join(told.split())
     said = f"went on from the weights of {first.short}"
     assert any(said in found["data"] for found in newest("pipeline")[1])
     suites = Tracker().search(EXPERIMENT, {"kind": "ours", "suite": rows.rows[0].suite})

@@ -17,6 +17,7 @@ from gptcore.base.errors import InputError
 from tasks.store import garbage, presence
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.garbage import Plan, Referred, Rules, inventory, plan, sweep
+from tasks.store.locks import exclusive_now, lock_file
 from tasks.store.manifest import MANIFEST
 from tasks.store.store import Store
 from tasks.tracking.registry import referred, register
@@ -192,6 +193,9 @@ def test_files_of_an_attempt_that_no_manifest_names_go(tmp_path: Path, monkeypat
     fs.pipe_file(f"{base}/model/{'0' * 64}/files-4567/weights", b"of a host that is gone")
     fs.pipe_file(f"{base}/model/notes.txt", b"somebody's own")
     fs.pipe_file(f"{base}/Letters/{'0' * 64}/mine", b"somebody's own")
+    with exclusive_now(lock_file(store.scratch, "model", "0" * 64)) as free:  # as another host that is still writing
+        assert free
+        assert [item.digest for item in planned(store, artifact).dropped] == [artifact.digest]
     assert collect(store, artifact) == [("remains", "model")] * 2
     verify(store, artifact)
     assert fs.exists(f"{base}/model/notes.txt")

@@ -172,12 +172,12 @@ def test_a_number_of_more_seeds_stays(tracker: Tracker) -> None:
     """An analysis of one seed fills the pipeline's own row again."""
     of = suite("five")
     record(tracker, of, *(made("rte", 50.0 + seed, seed, glue=50.0 + seed) for seed in range(5)))
-    fresh = record(tracker, of, made("rte", 90.0, glue=90.0), made("snli", 70.0, split="test"))
+    fresh = record(tracker, of, made("rte", 90.0, glue=90.0, split="test"), made("snli", 70.0, split="test"))
     assert fresh.percent == {"snli": 70.0, "rte": 90.0}, "the caller's own table is of its own runs"
-    assert (fresh.seeds, fresh.glue_parts["rte"]) == ("1", 90.0)
+    assert (fresh.seeds, fresh.split, fresh.glue_parts["rte"]) == ("1", "test", 90.0)
     (kept,) = (row for row in read_leaderboard(tracker).rows if row.suite == of.digest)
     assert kept.percent == {"snli": 70.0, "rte": 52.0}
-    assert (kept.cells["rte"].seeds, kept.glue_parts["rte"]) == (5, 52.0)
+    assert (kept.split, kept.cells["rte"].seeds, kept.glue_parts["rte"]) == ("dev/test", 5, 52.0)
     more = record(tracker, of, *(made("rte", 60.0 + seed, seed) for seed in range(6)))
     assert more.percent["rte"] == 62.5
     (kept,) = (row for row in read_leaderboard(tracker).rows if row.suite == of.digest)
