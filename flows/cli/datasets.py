@@ -16,7 +16,7 @@ from gptcore.base.errors import InputError, require, without_password
 from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
-from gptcore.nlu.findings import Findings
+from gptcore.nlu.findings import Findings, texts_of
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.origins import ORIGINS, Origin, origins_named
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
@@ -236,11 +236,12 @@ def check_task(url: str, datasets_url: str) -> None:
         split: list(_counted(iterate(spec, datasets_url, split, dropped[split]), spec.name, split))
         for split in labelled_splits(spec, datasets_url)
     }
-    parts = [_head(task, datasets_url), _lengths(spec, rows), _labels(spec, rows), _left_out(dropped, rows)]
+    parts = [_head(task, datasets_url), _lengths(spec, rows), _labels(spec, rows), _left_out(spec, dropped, rows)]
     print("\n\n".join("\n".join(part) for part in parts) + "\n")
     print("\n".join(_example(spec, rows["train"][0])))
     found = Findings(spec)
     for split, examples in rows.items():
+        found.dropped.update(dropped[split])
         for row in examples:
             found.add(split, row)
     for note in (*([spec.note] if spec.note else []), *found.notes()):
@@ -294,11 +295,11 @@ def _all_labels(spec: TaskSpec, examples: list[Example]) -> Iterator[str]:
         yield from form_of(spec).labels_in(spec, row)
 
 
-def _left_out(dropped: dict[str, Counter[str]], rows: dict[str, list[Example]]) -> Iterator[str]:
+def _left_out(spec: TaskSpec, dropped: dict[str, Counter[str]], rows: dict[str, list[Example]]) -> Iterator[str]:
     """Rows that are no examples, and those with equal texts: within a split, and in two of them."""
     for split, labels in dropped.items():
         yield from (f"left out of {split}: {count:,} with {label}" for label, count in sorted(labels.items()))
-    texts = {split: Counter((row.fields, row.choices) for row in examples) for split, examples in rows.items()}
+    texts = {split: Counter(texts_of(spec, row) for row in examples) for split, examples in rows.items()}
     for split, found in texts.items():
         again = sum(found.values()) - len(found)
         yield f"duplicates within {split}: {again:,}"

@@ -27,8 +27,9 @@ class CorpusConfig:
     validation_fraction: float = 0.05
     """Expected share of documents held out; which ones follows from each document's own hash."""
     encoding: str | None = None
-    """What `.txt` files that are no UTF-8 are in, as Python calls it ("cp1252"); None: such a file is an error, with
-    what it seems to be in. Bytes that are damaged amid UTF-8 are no other encoding: ``strict`` is for these."""
+    """What `.txt` and `.jsonl` files that are no UTF-8 are in, as Python calls it ("cp1252"); None: such a file is an
+    error, with what it seems to be in. Bytes that are damaged amid UTF-8 are no other encoding: ``strict`` is for
+    these."""
     strict: bool = False
     """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
     raw: bool = derived(False)

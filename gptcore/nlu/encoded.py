@@ -230,6 +230,7 @@ def _encode_split(
             labels.update(name for example in batch for name in form.counted(spec, example))
             for example in batch:
                 found.add(split, example)
+    found.dropped.update(dropped)
     return {
         "rows": rows,
         "published": spec.published_rows(split),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from gptcore.base.errors import InputError
@@ -28,7 +28,10 @@ class Findings:
         self._spec, self._form = spec, form_of(spec)
         self._rows = Counter[str]()
         self._labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._train: set[int] = set()
+        self._train: dict[int, str] = {}
+        self._train_again: list[str] = []
+        self.dropped = Counter[str]()
+        """How many rows of all splits are no examples, as :func:`gptcore.nlu.readers.iterate` counts them."""
         self._again: defaultdict[str, list[str]] = defaultdict(list)
 
     def add(self, split: str, row: Example) -> None:
@@ -36,9 +39,11 @@ class Findings:
         self._rows[split] += 1
         graded, form = self._spec.score_range, self._form
         self._labels[split].update([form.shown(self._spec, row)] if graded else form.labels_in(self._spec, row))
-        texts = hash((row.fields, row.choices))  # the texts themselves would be the file in memory
+        texts = hash(texts_of(self._spec, row))  # the texts themselves would be the file in memory
         if split == "train":
-            self._train.add(texts)
+            label = "" if form.places else form.shown(self._spec, row)
+            if (first := self._train.setdefault(texts, label)) != label:
+                self._train_again.append(f"{row.row} has {label}, an earlier one {first}")
         elif texts in self._train:
             self._again[split].append(row.row)
 
@@ -58,8 +63,11 @@ class Findings:
     def notes(self) -> Iterator[str]:
         """Whole sentences, of the labels first, then of each split."""
         spec = self._spec
-        if spec.own and "f1" in spec.metrics:
-            yield f"F1 is of {spec.labels[1]}, the second label; `positive` in the task's file names another"
+        for label in spec.dropped_labels if spec.own else ():
+            if not self.dropped[dropped_as(label)]:
+                like = [other for other in spec.labels if _plain(other) == _plain(label)]
+                hint = f"; but for case or blanks it is {', '.join(map(show, like))}" if like else ""
+                yield f"no row has {show(label)}, which `dropped_labels` names{hint}"
         alike: defaultdict[str, list[str]] = defaultdict(list)
         for label in spec.labels:
             alike[_plain(label)].append(label)
@@ -92,9 +100,11 @@ class Findings:
             if count > _MAJORITY * rows:
                 yield f"{count / rows:.1%} of the {split} rows have the label {label}: that accuracy needs no model"
         if split == "train":
+            if again := self._train_again:
+                yield f"an earlier row's texts with another label: {len(again):,} of {rows:,} train rows ({again[0]})"
             return
         if rows < _FEW_DEV_ROWS:
-            yield f"{rows} {split} rows: a score moves by {100 / rows:.1f} with each of them"
+            yield f"{rows} {split} row{'s' if rows > 1 else ''}: a score moves by {100 / rows:.1f} with each of them"
         if again := self._again[split]:
             named = ", ".join(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
             share = f"{len(again):,} of {rows:,} {split} rows ({len(again) / rows:.1%})"
@@ -102,6 +112,17 @@ class Findings:
         missing = sorted(found.keys() - self._labels["train"].keys())
         if missing and not spec.score_range:
             yield f"no training row has the label {', '.join(missing[:5])}, which {split} rows have"
+
+
+def dropped_as(label: str) -> str:
+    """What rows that are dropped for this label are counted by."""
+    return f"label {label}" if label else "no label"
+
+
+def texts_of(spec: TaskSpec, row: Example) -> tuple[Sequence[str], ...]:
+    """The texts of a row that is the same as others but for case, runs of blanks, and sides without an order."""
+    fields, choices = ([" ".join(text.casefold().split()) for text in texts] for texts in (row.fields, row.choices))
+    return tuple(sorted(fields) if spec.symmetric else fields), tuple(choices)
 
 
 def _plain(label: str) -> str:

@@ -294,6 +294,9 @@ def _with_positive(spec: TaskSpec, positive: Any, given: TomlFields) -> TaskSpec
 
     :raises InputError: there is no F1 among the metrics, or no such label.
     """
+    if positive is None and "f1" in spec.metrics:
+        told = f"F1 is of {spec.labels[1]}, the second label; `positive` in the task's file names another"
+        return replace(spec, note="; ".join([*([spec.note] if spec.note else []), told]))
     if positive is None:
         return spec
     chosen = label_number(spec.labels, label_text(positive))

@@ -33,6 +33,7 @@ from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import is_synthetic
 from gptcore.config import CorpusConfig
 from gptcore.text.clean import Repairs, clean_stream
+from gptcore.text.decoding import Read
 from gptcore.text.parts import SPLITS, Parts, part_name, raw_rows, read_corpus
 from gptcore.text.selection import (
     DIVIDED,
@@ -45,12 +46,13 @@ from gptcore.text.selection import (
     Decisions,
     Scan,
     cut_in_two,
+    damaged,
     decide,
     hold_out_end,
     left_out,
     scan,
 )
-from gptcore.text.sources import RawCorpus, Read, Source, read_documents
+from gptcore.text.sources import RawCorpus, Source, read_documents
 
 __all__ = ["build_corpus", "clean_documents", "decide", "read_corpus", "scan"]
 
@@ -103,8 +105,8 @@ def build_corpus(
     :returns: ``documents`` {read, kept, train, validation, dropped: {reason: n}}, ``bytes`` {read, kept} (UTF-8,
         decompressed), ``words``, ``characters_repaired`` {undecodable: bytes of all documents read, ftfy: characters
         of those kept}, ``sources``, ``left_out`` (the first 100 documents dropped as unreadable or as near duplicates,
-        each in a line), ``divided`` (which document's end is held out; empty: none's), ``synthetic`` (whether the
-        books are generated).
+        each in a line), ``damaged`` (so the first 100 sources with undecodable bytes), ``divided`` (which document's
+        end is held out; empty: none's), ``synthetic`` (whether the books are generated).
     :raises InputError: nothing to read, something unreadable, or no training document left.
     """
     check_fraction(config)
@@ -114,7 +116,9 @@ def build_corpus(
         scans = [scan for group in done(map(partial(_scan_group, config=config), groups)) for scan in group]
     stats = [scan.documents for scan in scans]
     decisions, nearly = decide(stats, config)
-    named = {"left_out": left_out([source.name for source in sources], stats, decisions, nearly), "divided": ""}
+    names = [source.name for source in sources]
+    named: dict[str, Any] = {"left_out": left_out(names, stats, decisions, nearly), "divided": ""}
+    named["damaged"] = damaged(names, scans, decisions)
     if held := hold_out_end(stats, decisions, config):
         named["divided"] = f"{sources[held.source].name}, from character {held.start:,} on"
     require_training_text(corpus.url, _report(scans, decisions, []), config)

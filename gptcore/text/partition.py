@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from gptcore.config import CorpusConfig
 from gptcore.text.corpus import Cleaned, check_fraction, clean_documents, report_of, scan
+from gptcore.text.decoding import Read
 from gptcore.text.parts import Parts, part_name
 from gptcore.text.selection import (
     DUPLICATE,
@@ -37,10 +38,11 @@ from gptcore.text.selection import (
     TRAIN,
     UNREADABLE,
     VALIDATION,
+    damaged,
     decide,
     left_out,
 )
-from gptcore.text.sources import Read, Source
+from gptcore.text.sources import Source
 
 DOCUMENTS = "documents.npy"
 _DROPPED = {"too_short": TOO_SHORT, "unreadable": UNREADABLE, "duplicate": DUPLICATE}
@@ -72,7 +74,8 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
     Documents that nearly repeat each other are all kept here: which of them counts is seen where all are known.
 
     :returns: numbers of documents (``read``, ``too_short``, ``unreadable``, ``duplicate``) and of bytes
-        (``bytes_read``, ``undecodable``), and ``left_out``: the first unreadable documents, each in a line.
+        (``bytes_read``, ``undecodable``), ``left_out``: the first unreadable documents, each in a line, and
+        ``damaged``: so the file, if bytes of it are.
     :raises InputError: something unreadable, or a file that changes meanwhile.
     """
     check_fraction(config)
@@ -92,6 +95,7 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
         "bytes_read": scanned.read.bytes,
         "undecodable": scanned.read.undecodable,
         "left_out": left_out([source.name], [scanned.documents], [decisions], []),
+        "damaged": damaged([source.name], [scanned], [decisions]),
     }
 
 
@@ -141,5 +145,6 @@ def compose(
         ),
         "left_out": [*unreadable, *left_out(names, stats, decisions, nearly)][:NAMED],
         "divided": "",
+        "damaged": [line for partition in partitions for line in partition.counts.get("damaged", ())][:NAMED],
     }
     return dropped, report

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from datasketch import MinHash
 
 from gptcore.config import CorpusConfig
-from gptcore.text.sources import Read, Source, read_documents
+from gptcore.text.decoding import Read
+from gptcore.text.sources import Source, read_documents
 
 RUN = 64
 """Letters of a run. Documents that are nearly the same text are told by MinHash (Broder 1997) over runs of letters and
@@ -262,6 +263,17 @@ def left_out(
         alike = f"nearly the same as {called[pair.earlier]} ({pair.similarity:.0%} of the runs of 13 words)"
         lines.append(f"{called[pair.document]}: {alike}")
     return lines
+
+
+def damaged(names: Sequence[str], scans: Sequence[Scan], decisions: Sequence[Decisions]) -> list[str]:
+    """The first sources with kept documents that have bytes which are no UTF-8, each in a line with an example."""
+    found = [
+        f"{name}: no UTF-8 in {read.undecodable:,} of {read.bytes:,} bytes ({read.undecodable / read.bytes:.2%}), "
+        f"which became U+FFFD, as in {read.example!r}"
+        for name, read, decided in zip(names, (scan.read for scan in scans), decisions, strict=True)
+        if read.undecodable and np.isin(decided, (TRAIN, VALIDATION, DIVIDED)).any()
+    ]
+    return found[:NAMED]
 
 
 def cut_in_two(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[str]]:

@@ -1,22 +1,19 @@
 """Raw corpus files, wherever fsspec reaches, as streams of documents.
 
 `.txt` is one document; `.jsonl` has one a line and `.parquet` one a row, in a field of text. The first two may be
-gzipped (`.gz`). Text is UTF-8; a `.txt` whose first bytes beyond ASCII are something else is refused, or read as the
-encoding that the settings name. A document's text is what remains after decoding: no byte order mark, line ends
+gzipped (`.gz`). Text is UTF-8; of these two, one whose first bytes beyond ASCII are something else is refused, or read
+as the encoding that the settings name. A document's text is what remains after decoding: no byte order mark, line ends
 "\\n", undecodable bytes and lone surrogates as U+FFFD, Gutenberg's additions cut where asked for.
 """
 
 from __future__ import annotations
 
-import codecs
 import gzip
-import io
 import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,15 +23,13 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_file
 from gptcore.base.filesystems import file_system
 from gptcore.config import CorpusConfig
+from gptcore.text.decoding import Read, as_utf8, decode, unified
 from gptcore.text.gutenberg import strip_gutenberg
 
 BLOCK = 1 << 18  # bytes read at a time
 MAX_ROW = 1 << 28  # bytes of one .jsonl line: a row has to be parsed as a whole, and memory is bounded
 
 _ENDINGS = ".txt .txt.gz .jsonl .jsonl.gz .parquet"
-_WESTERN = 0.2  # share of letters with accents at most; of what is written in Cyrillic or Greek most are beyond ASCII
-_SAMPLE = 1 << 16  # bytes that tell what a text is in
-_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f]")  # of no text
 _KIND = re.compile(r"\.(?:(txt|jsonl)(\.gz)?|(parquet))$")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -72,19 +67,6 @@ class RawCorpus:
         return cls(url, tuple(find_sources(url)))
 
 
-@dataclass
-class Read:
-    """What was read of a source so far."""
-
-    bytes: int = 0
-    """UTF-8 bytes of text, decompressed, before anything is cut."""
-    undecodable: int = 0
-    """Bytes that are no UTF-8 (or lone surrogates in JSON)."""
-
-    def __add__(self, other: Read) -> Read:
-        return Read(self.bytes + other.bytes, self.undecodable + other.undecodable)
-
-
 def find_sources(url: str) -> list[Source]:
     """The files of a corpus, sorted by name.
 
@@ -112,13 +94,16 @@ def find_sources(url: str) -> list[Source]:
     return sorted(sources, key=lambda source: source.name)
 
 
-def fingerprint(sources: Iterable[Source], digest: Callable[[str], str] = sha256_file) -> list[dict[str, Any]]:
+def fingerprint(
+    sources: Iterable[Source], digest: Callable[[str], str] = sha256_file, encoding: str | None = None
+) -> list[dict[str, Any]]:
     """What identifies the corpus' content, for use in digests: no dates and no place.
 
     Local files: ``path`` (relative) and ``sha256``. Remote files: ``path``, ``size`` and the store's own ``tag`` of
     this version of the file (its ETag, the hub's blob id, or fsspec's unique key).
 
     :param digest: the SHA-256 of a local file.
+    :param encoding: of files that are no UTF-8; of `.jsonl` it is part of what identifies the text.
     """
     prints: list[dict[str, Any]] = []
     for source in sources:
@@ -129,6 +114,8 @@ def fingerprint(sources: Iterable[Source], digest: Callable[[str], str] = sha256
             info = filesystem.info(path)
             tag = info.get("ETag") or info.get("etag") or info.get("blob_id") or filesystem.ukey(path)
             prints.append({"path": source.name, "size": source.size, "tag": str(tag).strip('"')})
+        if encoding and source.kind == "jsonl":
+            prints[-1]["encoding"] = encoding
     return prints
 
 
@@ -147,7 +134,7 @@ def read_documents(source: Source, config: CorpusConfig, read: Read) -> Iterator
         ``config.strict``. Names the file and the line, row or byte.
     """
     for pieces in _READERS[source.kind](source, config, read):
-        text = _unify(pieces, read)
+        text = unified(pieces, read)
         yield strip_gutenberg(text) if config.strip_gutenberg else text
 
 
@@ -176,13 +163,14 @@ def _local(filesystem: Any) -> bool:
 
 def _read_txt(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
     with fsspec.open(source.url, "rb") as file:
-        yield decode(_as_utf8(_blocks(file, source), source.name, config.encoding), source.name, config.strict, read)
+        yield decode(as_utf8(_blocks(file, source), source.name, config.encoding), source.name, config.strict, read)
 
 
 def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
     offset = 0
     with fsspec.open(source.url, "rb") as file:
-        for number, line in enumerate(_byte_lines(_blocks(file, source), source.name), 1):
+        blocks = as_utf8(_blocks(file, source), source.name, config.encoding)
+        for number, line in enumerate(_byte_lines(blocks, source.name), 1):
             undecoded = Read()
             row = "".join(decode([line], source.name, config.strict, undecoded, offset))
             offset += len(line)
@@ -190,6 +178,7 @@ def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Iterator[It
                 continue  # a blank line is no row
             text = _json_field(row, config.text_field, f"{source.name}, line {number}")
             read.undecodable += undecoded.undecodable
+            read.example = read.example or undecoded.example
             read.bytes += len(text.encode("utf-8", "surrogatepass"))
             yield iter([text])
 
@@ -269,129 +258,3 @@ def _byte_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
                 number += 1
     if size:
         yield b"".join(pending)
-
-
-# --- another encoding ------------------------------------------------------------------------------------------------
-
-
-def _as_utf8(blocks: Iterable[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
-    """The bytes of a file in UTF-8. Which of the two a file is in is told by the first of its bytes beyond ASCII.
-
-    :param encoding: of files that are no UTF-8; None: there should be none.
-    :raises InputError: the file is text in another encoding, and none is given, or it is not in that.
-    """
-    blocks, position, waiting = iter(blocks), 0, b""
-    for block, final in _with_last(blocks):
-        data, waiting = waiting + block, b""
-        try:
-            data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            first = data[: error.start].isascii()
-            if first and not final and error.reason == "unexpected end of data":
-                data, waiting = data[: error.start], data[error.start :]
-            elif first and encoding:
-                yield from _from_encoding(chain([data], blocks), name, encoding)
-                return
-            elif first and (guess := _looks_like(data, name, position, error.start)):
-                raise InputError(guess) from None
-        yield data
-        position += len(data)
-        if not data.isascii():
-            yield from blocks
-
-
-def _from_encoding(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
-    try:
-        decoder = codecs.getincrementaldecoder(encoding)()
-        for block, final in _with_last(blocks):
-            yield decoder.decode(block, final).encode("utf-8", "surrogatepass")
-    except LookupError:
-        raise InputError(f"corpus.encoding = {encoding!r}: no such encoding, expected one that Python knows") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name}: found neither UTF-8 nor {encoding} ({error.reason}), expected one of them") from None
-
-
-def _looks_like(data: bytes, name: str, position: int, at: int) -> str:
-    """What a file seems to be in, for a person to see; empty: it seems to be no text."""
-    from charset_normalizer import from_bytes
-
-    part = data[at : at + _SAMPLE]
-    share = sum(byte > 127 for byte in part) / len(part)
-    best = from_bytes(part).best() if share > _WESTERN else None
-    if _CONTROLS.search(data) or (share > _WESTERN and best is None):
-        return ""
-    guess = best.encoding if best else "cp1252"
-    words = " ".join(data[max(0, at - 20) : at + 20].decode(guess, "replace").split())
-    return (
-        f"{name}, byte {position + at}: found 0x{data[at]:02x}, expected UTF-8; from there on {share:.2%} of the bytes "
-        f"are beyond ASCII, and as {guess} they read {words!r}: the setting corpus.encoding = {guess!r} has files that "
-        "are no UTF-8 read so"
-    )
-
-
-# --- decoding --------------------------------------------------------------------------------------------------------
-
-
-def _with_last(blocks: Iterable[bytes]) -> Iterable[tuple[bytes, bool]]:
-    """The blocks, each with whether none comes behind it: behind the last there is an empty one."""
-    return chain(zip(blocks, repeat(False)), [(b"", True)])
-
-
-def decode(blocks: Iterable[bytes], name: str, strict: bool, read: Read, start: int = 0) -> Iterator[str]:
-    """Decode UTF-8 in bounded memory; a byte order mark in front is dropped.
-
-    Undecodable bytes become U+FFFD as Python's own "replace" does it, and are counted in ``read``.
-
-    :param start: offset of the first byte in the file ``name``.
-    :raises InputError: at the first undecodable byte, where ``strict``.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else _MARK)
-    position, first = start, True  # position of the block's first byte
-    for block, final in _with_last(blocks):
-        read.bytes += len(block)
-        waiting = len(decoder.getstate()[0])
-        try:
-            text = decoder.decode(block, final)
-        except UnicodeDecodeError as error:
-            offset = position - waiting + error.start
-            found = f"0x{error.object[error.start]:02x}"
-            raise InputError(f"{name}, byte {offset}: found {found}, expected UTF-8 ({error.reason})") from error
-        position += len(block)
-        if first and text:
-            text, first = text.removeprefix("\ufeff"), False
-        text, _ = _MARKS.subn(lambda mark: _count(mark, read), text)
-        if text:
-            yield text
-
-
-_MARK = "gptcore.mark-undecodable"
-_MARKS = re.compile("[\udc01-\udc04]")
-
-
-def _mark(error: UnicodeError) -> tuple[str, int]:
-    """Undecodable bytes become one lone surrogate that tells how many they were; decoded UTF-8 never has any."""
-    assert isinstance(error, UnicodeDecodeError)
-    return chr(0xDC00 + error.end - error.start), error.end
-
-
-codecs.register_error(_MARK, _mark)
-
-
-def _count(mark: re.Match[str], read: Read) -> str:
-    read.undecodable += ord(mark[0]) - 0xDC00
-    return "\ufffd"
-
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
-
-
-def _unify(pieces: Iterable[str], read: Read) -> Iterator[str]:
-    """One spelling of line ends, so that the same book saved on another system is the same document."""
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    for piece in pieces:
-        piece, lone = _SURROGATES.subn("\ufffd", piece)
-        read.undecodable += lone
-        if text := newlines.decode(piece):
-            yield text
-    if text := newlines.decode("", final=True):
-        yield text

@@ -65,7 +65,7 @@ _SMALL_TO_CLEAN, _SMALL_TO_ENCODE = 1_000_000, 4_000_000
 SHARDS_PART = "shards-part"
 """Stage of the shards of one partition (:mod:`tasks.stages.partitions`)."""
 _DOWNLOADS = 8  # at a time
-_WARNED = 10  # documents left out
+_WARNED = 10  # documents left out, files damaged
 
 
 @task(name="corpus", task_run_name="corpus", **STAGE_OPTIONS)
@@ -78,7 +78,7 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     :raises InputError: an unreadable source, or nothing left after filtering.
     """
     with FileDigests() as digests:
-        sources = sha256_json(fingerprint(raw.sources, digests.sha256))
+        sources = sha256_json(fingerprint(raw.sources, digests.sha256, config.encoding))
     recipe = recipe_of("corpus", recorded(config), {"sources": sources})
 
     def produce(out: Path) -> dict[str, Any]:
@@ -106,18 +106,22 @@ def corpus_made(counts: Mapping[str, Any]) -> str:
 
 
 def publish_report(built: Built, corpus_url: str) -> None:
-    """The corpus' counts as a table on the run's page; what was left out, and a held-out end, in the log, too."""
+    """The corpus' counts as a table on the run's page; what was left out or is damaged, and a held-out end, in the log,
+    too.
+    """
     counts = CorpusCounts.parse(built.counts)
     if counts.divided:
         logger().warning(
             "no document fell into the validation split, so the end of one is held out: %s", counts.divided
         )
-    for line in counts.left_out[:_WARNED]:
-        logger().warning("left out: %s", line)
-    if (more := len(counts.left_out) - _WARNED) > 0:
-        logger().warning("left out: %d more documents, named in the corpus' report", more)
+    listed = {"left out": (counts.left_out, "documents"), "damaged": (counts.damaged, "files")}
+    for what, (lines, of) in listed.items():
+        for line in lines[:_WARNED]:
+            logger().warning("%s: %s", what, line)
+        if (more := len(lines) - _WARNED) > 0:
+            logger().warning("%s: %d more %s, named in the corpus' report", what, more, of)
     table = [{"what": name, "count": shown(count)} for name, count in _flat(built.counts)]
-    table += [{"what": "left out", "count": line} for line in counts.left_out]
+    table += [{"what": what, "count": line} for what, (lines, _) in listed.items() for line in lines]
     publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
 
 

@@ -65,7 +65,7 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
             "so pack small ones into .jsonl files that stay as they are"
         )
     with FileDigests() as digests:
-        prints = fingerprint(sources, digests.sha256)
+        prints = fingerprint(sources, digests.sha256, config.encoding)
     settings = recorded(config)
     recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(found)}) for found in prints]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]

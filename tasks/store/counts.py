@@ -104,6 +104,8 @@ class CorpusCounts(Generated):
     """The document whose end is held out, where no whole one fell into the validation split."""
     left_out: Sequence[str] = ()
     """Documents that could not be read, each with the reason."""
+    damaged: Sequence[str] = ()
+    """Files with undecodable bytes, each with an example."""
     partitions: Partitions | None = None
 
 

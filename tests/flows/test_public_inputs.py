@@ -304,6 +304,15 @@ def test_nothing_is_told_of_rows_that_are_as_they_should_be(tmp_path: Path) -> N
     url = write_task(tmp_path, "csv", rows)
     (tmp_path / "own.toml").write_text(Path(url).read_text().replace('dev = "rows.csv"', "holdout = 0.3"))
     assert encode_task(read_own_task(url).spec, "", Bytes(), tmp_path / "encoded")["findings"] == []
+    assert not any("F1" in note for note in told(tmp_path, list("pq"), metrics=["f1"], positive="p"))
+
+
+@pytest.mark.parametrize("header", ["text,label", "Text,Label", "label, TEXT"])
+def test_a_header_in_another_case_or_order_is_no_row(header: str, tmp_path: Path) -> None:
+    url = write_task(tmp_path, "csv", [{"text": "a", "label": "p"}], columns=["text", "label"])
+    (tmp_path / "rows.csv").write_bytes(ROWS.replace(b"text,label", header.encode()))
+    with pytest.raises(InputError, match="line 1: found the names of the columns, expected a row: "):
+        read_own_task(url)
 
 
 def test_a_score_that_no_rows_could_have_is_refused_before_a_training(tmp_path: Path) -> None:

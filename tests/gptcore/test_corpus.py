@@ -107,6 +107,7 @@ def test_kept_documents_have_exactly_their_words_in_the_split_of_their_hash(raw:
         "characters_repaired": {"undecodable": 0, "ftfy": ftfy},
         "sources": 11,
         "left_out": [],
+        "damaged": [],
         "divided": "",
         "synthetic": False,
     }

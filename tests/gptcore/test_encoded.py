@@ -187,7 +187,8 @@ from gptcore.nlu.examples import Annotation, Example
 from gptcore.nlu.findings import Findings
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.base.filesystems import is_synthetic
-from gptcore.text.sources import Read, find_sources, fingerprint, read_documents
+from gptcore.text.decoding import Read
+from gptcore.text.sources import find_sources, fingerprint, read_documents
 
 root, one, *books = sys.argv[1:]
 found = {name: [[row.fields, row.choices, row.label, row.row] for row in load_task(name, root)]
@@ -268,6 +269,18 @@ def test_what_is_told_of_rows(
     spec = replace(LABELS, **{name: tuple(v) if isinstance(v, list) else v for name, v in changes.items()})
     splits = {split: [label for label, n in labels for _ in range(n)] for split, labels in counts.items()}
     assert list(found(spec, **splits).notes()) == notes
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_texts_are_the_same_but_for_case_blanks_and_sides_without_an_order(symmetric: bool) -> None:
+    findings = Findings(replace(LABELS, form="pair", symmetric=symmetric))
+    train, dev = [("a b", "C"), ("A  b ", "c"), ("c", "a b")], [("c", "a b"), ("C", "A B"), ("a", "B")]
+    for split, texts, labels in (("train", train, (0, 1, 1)), ("dev", dev[symmetric:], (0, 0, 1))):
+        for n, (fields, label) in enumerate(zip(texts, labels, strict=False)):
+            findings.add(split, Example(fields, (), float(label), "", f"{split}:{n}"))
+    again = f"with another label: {1 + symmetric} of 3 train rows (train:1 has q, an earlier one p)"
+    assert f"an earlier row's texts {again}" in list(findings.notes())
+    assert any(note.startswith("2 of 3 dev" if not symmetric else "1 of 2 dev") for note in findings.notes())
 
 
 def test_one_label_is_refused_where_the_first_metric_needs_two() -> None:

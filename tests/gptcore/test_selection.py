@@ -88,6 +88,8 @@ def books(tmp_path: Path) -> Path:
     for number in range(12):
         (folder / f"b{number:02}.txt").write_text(" ".join(prose(number)), encoding="utf-8")
     (folder / "z1.txt").write_text(edition(prose(3), 1), encoding="utf-8")
+    with (folder / "b05.txt").open("ab") as file:
+        file.write("\nZoë had\n".encode() + b"\na caf\xe9, na\xefve")
     (folder / "a0.txt").write_text(edition(prose(7), 2), encoding="utf-8")
     return folder
 
@@ -99,6 +101,11 @@ def test_near_duplicates_are_named_and_dropped_in_one_pass_and_part_by_part(book
     assert [line.split(" (")[0] for line in report["left_out"]] == [
         "b07.txt: nearly the same as a0.txt",
         "z1.txt: nearly the same as b03.txt",
+    ]
+    size = (books / "b05.txt").stat().st_size
+    assert report["damaged"] == [
+        f"b05.txt: no UTF-8 in 2 of {size:,} bytes ({2 / size:.2%}), which became U+FFFD, "
+        "as in 'dilu Zoë had a caf\ufffd, na\ufffdve'"
     ]
     sources = find_sources(str(books))
     parts = []

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
 from gptcore.text import sources as sources_module
-from gptcore.text.sources import BLOCK, Read, decode, find_sources, fingerprint, read_documents
+from gptcore.text.decoding import Read, as_utf8, decode
+from gptcore.text.sources import BLOCK, find_sources, fingerprint, read_documents
 
 STRICT = CorpusConfig(strict=True)
 
@@ -142,13 +143,14 @@ def test_undecodable_bytes_are_replaced_and_counted_or_an_error(tmp_path: Path) 
     read = Read()
     assert texts(tmp_path / "a.txt", read=read) == ["x" * (block - 2) + "écaf\ufffd \ufffd"]
     assert read == Read(bytes=block + 7, undecodable=3)
+    assert read.example == "caf\ufffd"
     assert error(lambda: texts(tmp_path / "a.txt", STRICT)).startswith(f"a.txt, byte {block + 3}: found 0xe9")
     with gzip.open(tmp_path / "b.txt.gz", "wb") as file:
         file.write(b"ok \xff")
     assert "b.txt.gz, byte 3: found 0xff, expected UTF-8" in error(lambda: texts(tmp_path / "b.txt.gz", STRICT))
-    (tmp_path / "c.jsonl").write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
-    assert texts(tmp_path / "c.jsonl") == ["a", "\ufffd"]
-    assert "c.jsonl, byte 24: found 0xff" in error(lambda: texts(tmp_path / "c.jsonl", STRICT))
+    (tmp_path / "c.jsonl").write_bytes('{"text": "é"}\n{"text": "'.encode() + b'\xff"}\n')
+    assert texts(tmp_path / "c.jsonl") == ["é", "\ufffd"]
+    assert "c.jsonl, byte 25: found 0xff" in error(lambda: texts(tmp_path / "c.jsonl", STRICT))
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -266,18 +268,25 @@ RUSSIAN = "Все счастливые семьи похожи друг на д�
     [(FRENCH, "cp1252"), (FRENCH.replace("’", "'"), "latin-1"), (RUSSIAN, "koi8-r"), (FRENCH, "utf-16")],
 )
 @pytest.mark.parametrize("before", ["", "plain " * 100_000])
-def test_a_book_in_another_encoding_is_refused_or_read(text: str, encoding: str, before: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes((before + text * 50).encode(encoding))
+@pytest.mark.parametrize(("kind", "end"), [("txt", ""), ("txt", "\x1a"), ("jsonl", "")])  # DOS ends a text so
+def test_a_book_in_another_encoding_is_refused_or_read(
+    text: str, encoding: str, before: str, kind: str, end: str, tmp_path: Path
+) -> None:
+    path, books = tmp_path / f"a.{kind}", [before, *[text] * 50] if kind == "jsonl" else [before + text * 50 + end]
+    rows = [json.dumps({"text": book}, ensure_ascii=False) + "\n" for book in books] if kind == "jsonl" else books
+    path.write_bytes("".join(rows).encode(encoding))
     if encoding != "utf-16":  # full of zeros, it is no text to begin with
         refused = error(lambda: texts(path))
         assert re.match(
-            r"a\.txt, byte \d+: found 0x\w\w, expected UTF-8; from there on \d+\.\d\d% of the bytes", refused
+            rf"a\.{kind}, byte \d+: found 0x\w\w, expected UTF-8; from there on \d+\.\d\d% of the bytes", refused
         )
         as_what = "koi8_r" if encoding == "koi8-r" else "cp1252"
         assert f"corpus.encoding = '{as_what}'" in refused
         assert ("caf\xe9" if text != RUSSIAN else "счастливые") in refused
-    assert texts(path, CorpusConfig(encoding=encoding)) == [before + text * 50]
+    assert texts(path, CorpusConfig(encoding=encoding)) == books
+    assert (fingerprint(find_sources(str(path)), encoding=encoding) == fingerprint(find_sources(str(path)))) == (
+        kind == "txt"
+    )
 
 
 def test_the_encoding_of_others_leaves_utf_8_as_it_is(tmp_path: Path) -> None:
@@ -300,4 +309,4 @@ def test_an_encoding_that_is_none_or_does_not_fit(tmp_path: Path) -> None:
 def test_utf_8_in_blocks_of_any_size_stays_as_it_is(text: str, size: int) -> None:
     data = text.encode("utf-8", "replace")
     blocks = [data[at : at + size] for at in range(0, len(data), size)]
-    assert b"".join(sources_module._as_utf8(blocks, "name", None)) == data
+    assert b"".join(as_utf8(blocks, "name", None)) == data

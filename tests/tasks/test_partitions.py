@@ -26,7 +26,7 @@ from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tasks.stages.corpus import clean_corpus, local_shards
+from tasks.stages.corpus import clean_corpus, local_shards, publish_report
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact, Recipe
@@ -218,13 +218,20 @@ def test_a_remote_store_reads_small_files_and_copies_partitions_for_training(boo
     assert len(documents(local_shards(store, shards))) == 8
 
 
-def test_what_is_no_text_is_named_as_by_an_undivided_build(books: Path, vocabulary: str, tmp_path: Path) -> None:
+def test_what_is_no_text_is_named_as_by_an_undivided_build(
+    books: Path, vocabulary: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (books / "noise.txt").write_bytes(bytes(range(128, 256)) * 40)
+    (books / "mixed.txt").write_bytes("Zoë ".encode() * 99 + b"caf\xe9")
     store = Store(tmp_path / "store")
+    monkeypatch.setattr(partitions, "publish_report", publish_report)
+    monkeypatch.setattr("tasks.stages.corpus.publish_table", lambda *_: None)
     corpus, _ = by_partition(store, books, vocabulary)
     report = build_corpus(RawCorpus.at(str(books)), tmp_path / "whole", CONFIG)
     assert [line.partition(":")[0] for line in report["left_out"]] == ["noise.txt"]
-    assert store.manifest(corpus)["counts"]["left_out"] == report["left_out"]
+    counts = store.manifest(corpus)["counts"]
+    assert (counts["left_out"], counts["damaged"]) == (report["left_out"], report["damaged"])
+    assert "damaged: mixed.txt: no UTF-8 in 1 of 499 bytes (0.20%)" in caplog.text
     assert not is_one_split(store, corpus)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system
 from gptcore.nlu.examples import Example, Record, example_of, show
+from gptcore.nlu.findings import dropped_as
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.commonsense import read_commonsense
 from gptcore.nlu.readers.hub import HubSet
@@ -163,7 +164,7 @@ def _examples(
     for row in _rows(spec, datasets_url, source.path, layout):
         found = label_text(row.value(spec.label))
         if found in spec.dropped_labels:
-            dropped[f"label {found}" if found else "no label"] += 1
+            dropped[dropped_as(found)] += 1
             continue
         yield example_of(spec, row, spec.root(datasets_url), label_of(spec, row), source.subset)
 
