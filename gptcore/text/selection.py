@@ -267,13 +267,12 @@ def left_out(
 
 def damaged(names: Sequence[str], scans: Sequence[Scan], decisions: Sequence[Decisions]) -> list[str]:
     """The first sources with kept documents that have bytes which are no UTF-8, each in a line with an example."""
-    found = [
+    return [
         f"{name}: no UTF-8 in {read.undecodable:,} of {read.bytes:,} bytes ({read.undecodable / read.bytes:.2%}), "
         f"which became U+FFFD, as in {read.example!r}"
         for name, read, decided in zip(names, (scan.read for scan in scans), decisions, strict=True)
         if read.undecodable and np.isin(decided, (TRAIN, VALIDATION, DIVIDED)).any()
-    ]
-    return found[:NAMED]
+    ][:NAMED]
 
 
 def cut_in_two(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[str]]:

@@ -307,11 +307,22 @@ def test_nothing_is_told_of_rows_that_are_as_they_should_be(tmp_path: Path) -> N
     assert not any("F1" in note for note in told(tmp_path, list("pq"), metrics=["f1"], positive="p"))
 
 
-@pytest.mark.parametrize("header", ["text,label", "Text,Label", "label, TEXT"])
-def test_a_header_in_another_case_or_order_is_no_row(header: str, tmp_path: Path) -> None:
+NAMES = "line 1: found the names of the columns, expected a row: "
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("text,label", NAMES),
+        ("Text,Label", NAMES),
+        ("label, TEXT", NAMES),
+        ("c,p\n", "line 2.*found 0, expected 2"),
+    ],
+)
+def test_a_header_in_another_case_or_order_is_no_row(header: str, found: str, tmp_path: Path) -> None:
     url = write_task(tmp_path, "csv", [{"text": "a", "label": "p"}], columns=["text", "label"])
     (tmp_path / "rows.csv").write_bytes(ROWS.replace(b"text,label", header.encode()))
-    with pytest.raises(InputError, match="line 1: found the names of the columns, expected a row: "):
+    with pytest.raises(InputError, match=found):
         read_own_task(url)
 
 

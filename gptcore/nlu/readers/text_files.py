@@ -139,7 +139,7 @@ def csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
 def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Record]:
     """Rows of cells as records, named by the header line, or by the task where the file has none."""
     names = list(spec.columns)
-    header = sorted(map(_plain, names))
+    header = sorted(name.strip().casefold() for name in names)
     for line, cells in rows:
         if not names:
             names = cells
@@ -149,7 +149,7 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
                         f"{url}, line {line}, column {column!r}: found {names.count(column)} times in the header "
                         f"{show(names)}, expected once"
                     )
-        elif cells == names or (header and _plain(cells[0]) in header and sorted(map(_plain, cells)) == header):
+        elif cells == names or (header and sorted(cell.strip().casefold() for cell in cells) == header):
             hint = f": {', '.join(cells)} (`columns` are for a file without such a line)" if spec.columns else ""
             raise InputError(f"{url}, line {line}: found the names of the columns, expected a row{hint}")
         elif len(cells) != len(names):
@@ -158,11 +158,6 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
             )
         else:
             yield Record(url, str(line), dict(zip(names, cells, strict=True)))
-
-
-def _plain(name: str) -> str:
-    """What a column's name has in common with other spellings of it."""
-    return name.strip().casefold()
 
 
 def read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
