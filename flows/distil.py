@@ -33,7 +33,7 @@ def distil(parameters: DistilParameters) -> Leaderboard:
         teacher = import_model(store, parameters.teacher)
     else:
         teacher = store.adopt(teacher_model(store, parameters.teacher))
-    parameters, origin = inherited(parameters, teacher)
+    parameters, origin = inherited(parameters, teacher, "the teacher")
     preset = distilled_preset(parameters, network_of(store, teacher), teacher.short)
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen = chosen_tasks(parameters.tasks, datasets_url)

@@ -49,10 +49,11 @@ def chosen_preset(form: Any, family: str = "") -> Preset:
     return preset
 
 
-def inherited(form: Any, model: Artifact | None) -> tuple[Any, str]:
+def inherited(form: Any, model: Artifact | None, called: str = "the checkpoint") -> tuple[Any, str]:
     """A form with its preset by name, where it takes that of the model it starts from, and why it is that one.
 
     :param model: None: the form names none, and the preset is the demo's.
+    :param called: what the words call the model.
     :raises InputError: the model is not there.
     """
     if form.preset != CHECKPOINT:
@@ -61,7 +62,7 @@ def inherited(form: Any, model: Artifact | None) -> tuple[Any, str]:
         return form.model_copy(update={"preset": "demo"}), "preset demo"
     from tasks.store.lineage import inherited_preset
 
-    name, why = inherited_preset(model)
+    name, why = inherited_preset(model, called)
     return form.model_copy(update={"preset": name}), f"preset {name}, {why}"
 
 

@@ -68,6 +68,7 @@ def test_the_ancestor_says_it_then_the_checkpoint_then_its_teacher(tmp_path: Pat
     assert (tuned["rte"].epochs, tuned["sst2"].epochs, tuned["rte"].max_train_rows) == (2, 1, None)
     asked, origin = inherited(form.model_copy(update={"preset": "paper"}), named)
     assert (asked.preset, origin) == ("paper", "preset paper, as asked for")
+    assert inherited(form, named, "the teacher")[1] == "preset small, which pre-trained the teacher"
 
     plan = {"objective": "dev/score", "trials": 1}
     assert sweep_on(store, plan, named.digest)[0] == {**plan, "preset": "small"}
