@@ -20,7 +20,7 @@ endif
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slow fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
+.PHONY: help demo test test-slow docs fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,7 +39,7 @@ $(VENV)/.full: $(VENV)/.runtime
 
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests and the linters need"
-	@$(PIP) --editable '.[dev,dask,kubernetes,lm-eval,onnx,stack]'
+	@$(PIP) --editable '.[dev,dask,docs,kubernetes,lm-eval,onnx,stack]'
 	@touch $@
 
 demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard
@@ -55,6 +55,10 @@ test: $(VENV)/.dev ## the test suite but for what is slow, a file at a time in e
 
 test-slow: $(VENV)/.dev ## the rest of it: whole servers, browsers, killed processes and hosts, models of published sizes
 	@$(PYTEST) -m slow
+
+docs: $(VENV)/.dev ## the documentation site, in infra/docs/_build/html; a warning is an error
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d infra/docs/_build/doctrees infra/docs infra/docs/_build/html
+	@echo infra/docs/_build/html/index.html
 
 fuzz: $(VENV)/.dev ## 10,000 damaged inputs for each reader (the suite has a few); prints what was read and refused
 	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n logical --maxprocesses 4

@@ -2,7 +2,7 @@
 
 A file of the archive, one a category, is tab-separated with quotes (csv's dialect), one paper a record; abstracts may
 hold line breaks. Papers that are cross-listed stand in several files: the arXiv identifier tells that they are one
-(section 2.2). A document is, as text and as ids:
+(section 2.2). A document is, as text and as ids::
 
     <|startoftext|> title <|sep|> abstract <|endoftext|>
 

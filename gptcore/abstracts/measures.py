@@ -1,4 +1,4 @@
-r"""What sections 4.4 to 4.6 say of generated abstracts by eye, counted. Every measure takes real abstracts as well.
+r"""What sections 4.4 to 4.6 say of generated abstracts by eye, counted. Every measure takes real abstracts as well::
 
     ended            share that ends by itself, before the most that may be written (4.5.1)
     words            mean length, in words set apart by white space (4.5.1)

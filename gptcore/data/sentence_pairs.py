@@ -176,8 +176,10 @@ class SentencePairs:
     """
 
     def __init__(self, shards: Shards, table: PieceTable, length: int, pairs: str, seed: int) -> None:
-        """:raises InputError: no sentence at all, no two of one document where their order is to be told, or a length
-        with no room for two segments.
+        """Find where runs of sentences begin.
+
+        :raises InputError: no sentence at all, no two of one document where their order is to be told, or a length with
+            no room for two segments.
         """
         if length < SHORTEST:
             raise InputError(f"sequences of {length} tokens; pre-training on sentences takes {SHORTEST} or more")

@@ -3,7 +3,7 @@
 Legend of shape comments: B sequences of a micro-batch, T positions of its longest, N hidden words and M mentions in it,
 K entities of the update.
 
-A micro-batch holds
+A micro-batch holds::
 
     tokens     [B, T] what the network sees           segments  [B, T] 0 or 1
     mask       [B, T] 1 for a word or a mark, 0 for padding
@@ -13,7 +13,7 @@ A micro-batch holds
     word_weight, pair_weight, token_weight: what a word, a pair and a position that is no padding count, so that the
                sums over all micro-batches and processes are the means of the update
 
-and of shards whose mentions are known
+and of shards whose mentions are known::
 
     entities   [B, T] 1 + the number of the entity that the network sees where a mention begins, else 0
     mentions   [M] which of the B*T positions mentions begin at, ascending

@@ -1,6 +1,6 @@
 """The one training loop, shared by pre-training and fine-tuning.
 
-What differs between jobs comes in through three seams:
+What differs between jobs comes in through three seams::
 
     objective  micro-batch -> (loss, named metrics). The losses of all micro-batches of an update, over all processes,
                ADD UP to the update's loss; so do the metrics. Another model family adds its own objective.

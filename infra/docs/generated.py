@@ -1,0 +1,232 @@
+"""The pages of the reference that are made of definitions: commands, settings, tasks, Python.
+
+A fact stands once, where the program reads it: an option in its form's field, a setting in its dataclass, a task in its
+registry's entry, a function's use in its docstring. Here they become Markdown, in `reference/generated/`, which is not
+kept in version control.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sphinx.pycode import ModuleAnalyzer
+
+from flows.cli.main import parser
+from flows.cli.options import Command, CommandParser, add_options, read_commands
+from gptcore.config import PRESETS
+from gptcore.nlu.registry import BEYOND, REGISTRY, TaskSpec
+
+_HEAD = "<!-- Made by infra/docs/generated.py; do not edit. -->\n"
+
+
+def write_pages(source: Path | str) -> None:
+    """Write each page that has changed below ``source``, the folder of the site's pages."""
+    folder = Path(source) / "reference" / "generated"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {"commands": commands(), "settings": settings(), "tasks": tasks()}
+    for name, lines in (made | {room: python(room, modules) for room, modules in rooms().items()}).items():
+        page, text = folder / f"{name}.md", _HEAD + "\n".join(lines) + "\n"
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """A Markdown table; what separates its cells is escaped in them."""
+    names = list(head)
+    yield "| " + " | ".join(names) + " |"
+    yield "|" + "---|" * len(names)
+    for row in rows:
+        yield "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |"
+    yield ""
+
+
+# --- commands
+
+
+def commands() -> Iterator[str]:
+    """Every command with its options, as `--help` has them."""
+    yield "# Commands\n"
+    yield (
+        "What `gptmill COMMAND --help` prints, of every command. Exit codes: 0 done, 1 failed, 2 bad usage or input, "
+        "130 Ctrl-C, 143 SIGTERM.\n"
+    )
+    yield from _options("gptmill", parser(), titles=False)
+    for command in read_commands():
+        yield from _command(command, "gptmill", "##")
+
+
+def _command(command: Command, above: str, level: str) -> Iterator[str]:
+    name = f"{above} {command.name}"
+    made = CommandParser(command=command, prog=name)
+    add_options(made, command)
+    yield f"{level} {name}\n"
+    yield f"{_sentence(command.text)}\n"
+    if command.description:
+        yield from _literal(command.description)
+    yield from _options(name, made)
+    if made.epilog:
+        yield from _literal(made.epilog)
+    for below in command.below:
+        yield from _command(below, name, f"{level}#")
+
+
+def _options(name: str, made: argparse.ArgumentParser, titles: bool = True) -> Iterator[str]:
+    """The options of a parser as a table."""
+    formatter = made._get_formatter()
+    rows = []
+    for action in made._actions:
+        if isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
+            continue
+        value = "" if action.nargs == 0 else formatter._format_args(action, _metavar(action))
+        typed = ", ".join(f"`{option}{f' {value}' if value else ''}`" for option in action.option_strings)
+        rows.append((typed or f"`{value}`", _text(formatter._expand_help(action) if action.help else "")))
+    if rows:
+        yield from table((f"`{name}`" if titles else "", ""), rows)
+
+
+def _metavar(action: argparse.Action) -> str:
+    if action.choices is not None and not action.metavar:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    return str(action.metavar or action.dest.upper())
+
+
+def _literal(text: str) -> Iterator[str]:
+    yield "```text"
+    yield text.strip("\n")
+    yield "```\n"
+
+
+# --- settings
+
+
+def settings() -> Iterator[str]:
+    """Every section of a `--config` file, with what each setting is in each preset."""
+    presets = {name: made() for name, made in PRESETS.items()}
+    yield "# Settings\n"
+    yield (
+        "What a file for `--config` may hold: `[section]`, then `name = value`. The column *paper* has the default, "
+        "which is the paper's; a cell of another preset is empty where that preset has the same value.\n"
+    )
+    for section in ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "distil", "finetune"):
+        values = {name: getattr(preset, section) for name, preset in presets.items()}
+        kind = type(values["paper"])
+        yield f"## [{section}]\n"
+        yield f"{_text(_summary(kind))}\n"
+        said = attribute_texts(kind)
+        rows = []
+        for field in dataclasses.fields(kind):
+            if field.metadata.get("derived"):
+                continue
+            paper = getattr(values["paper"], field.name)
+            cells = (getattr(values[name], field.name) for name in presets if name != "paper")
+            others = ("" if value == paper else f"`{_toml(value)}`" for value in cells)
+            rows.append((f"`{field.name}`", f"`{_toml(paper)}`", *others, _text(said.get(field.name, ""))))
+        yield from table(("setting", "paper", *(name for name in presets if name != "paper"), "what it says"), rows)
+    yield "## Single values, and [tasks.NAME]\n"
+    said = attribute_texts(type(presets["paper"]))
+    rows = [
+        (f"`{name}`", *(f"`{_toml(getattr(p, name))}`" for p in presets.values()), _text(said[name]))
+        for name in ("scratch", "seeds")
+    ]
+    yield from table(("setting", *presets, "what it says"), rows)
+    yield "`[tasks.rte]` holds settings of `[finetune]` for one task. Those of the presets:\n"
+    own = [(f"`{task}`", *(_assignments(p.tasks.get(task, {})) for p in presets.values())) for task in REGISTRY]
+    yield from table(("task", *presets), own)
+
+
+def attribute_texts(kind: type) -> Mapping[str, str]:
+    """What stands below each attribute of a class, or of those that it is made of."""
+    found: dict[str, str] = {}
+    for each in reversed(inspect.getmro(kind)):
+        if each.__module__.startswith("gptcore"):
+            texts = ModuleAnalyzer.for_module(each.__module__).find_attr_docs()
+            found |= {name: " ".join(lines) for (owner, name), lines in texts.items() if owner == each.__qualname__}
+    return found
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else f"{value:,}".replace(",", "_")
+        if isinstance(value, int)
+        else str(value)
+    )
+
+
+def _assignments(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name} = {_toml(value)}`" for name, value in values.items())
+
+
+# --- tasks
+
+
+def tasks() -> Iterator[str]:
+    """Every task of the registry."""
+    yield "# Tasks\n"
+    yield "The paper's twelve, which make the leaderboard's average, and those beyond them.\n"
+    for title, entries in (("The paper's twelve", REGISTRY), ("Beyond the paper", BEYOND)):
+        yield f"## {title}\n"
+        rows = (_task(name, spec) for name, spec in entries.items())
+        yield from table(("task", "folder", "form", "texts", "answer", "scored by", "splits"), rows)
+
+
+def _task(name: str, spec: TaskSpec) -> tuple[str, ...]:
+    texts = ", ".join(
+        f"`{each if isinstance(each, str) else ' + '.join(each)}`" for each in (*spec.fields, *spec.choices)
+    )
+    labels = ", ".join(spec.labels[:6]) + (", ..." if len(spec.labels) > 6 else "")
+    answer = f"{spec.score_range[0]:g} to {spec.score_range[1]:g}" if spec.score_range else labels
+    splits = ", ".join(f"{split} {spec.published_rows(split):,}" for split in spec.splits)
+    return f"`{name}`", f"`{spec.folder}`", spec.form, texts, answer, ", ".join(spec.metrics), splits
+
+
+# --- Python
+
+
+def rooms() -> Mapping[str, list[str]]:
+    """The packages that people import, each with its modules."""
+    found: dict[str, list[str]] = {}
+    for package in ("gptcore", "tasks"):
+        top = Path(import_module(package).__path__[0])
+        for file in sorted(top.rglob("*.py")):
+            module = ".".join((package, *file.relative_to(top).with_suffix("").parts)).removesuffix(".__init__")
+            found.setdefault(".".join(module.split(".")[:2]), []).append(module)
+    return found
+
+
+def python(room: str, modules: Iterable[str]) -> Iterator[str]:
+    """A package's modules, from their docstrings."""
+    yield f"# {room}\n"
+    for module in modules:
+        if module != room:
+            yield f"## {module}\n"
+        yield f"```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n   :ignore-module-all:\n```\n"
+
+
+def _summary(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n\n")[0]
+
+
+def _text(text: str) -> str:
+    """A docstring's or a help text's words as Markdown: no roles of Sphinx, double backticks as single ones."""
+    for role in (":mod:", ":func:", ":class:", ":attr:", ":data:"):
+        text = text.replace(f"{role}`", "`")
+    return text.replace("``", "`").replace("<", "&lt;").replace("*", "\\*")
+
+
+def _sentence(text: str) -> str:
+    text = _text(text)
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
