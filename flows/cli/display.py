@@ -2,23 +2,25 @@
 
 The source is Python's logging alone (`tasks/tracking/logs.py`): this is a handler in the place of Prefect's console
 handler. Everything, Prefect's own words included, goes to a file in the state folder. Lines go to standard error, so
-that standard output has the result alone; without a terminal the bars are plain lines now and then.
+that standard output has the result alone; without a terminal the bars are a plain line a minute.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from textwrap import shorten
+from textwrap import shorten, wrap
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -29,9 +31,10 @@ from tasks.tracking.logs import PROGRESS, Made, Underway
 
 _LOGS_KEPT = 20
 _DETAILS = ("gptmill", "gptcore", "tasks", "flows")  # loggers whose INFO lines belong in the file
-_LINE_EVERY = 30.0  # seconds, the least between two lines of progress where there is no terminal ...
-_LINE_SHARE = 0.1  # ... and what must have been done meanwhile,
-_LINE_LATEST = 600.0  # or so many seconds passed
+_LINE_EVERY = 55.0  # seconds of silence before a line of progress, where there is no terminal,
+_LOOK_EVERY = 2.0  # and between two looks at how long it has been: no minute of work is without a line
+_WIDTH = 100  # columns of a terminal that a stage's line fills
+_WORDS = 58  # of them what the stage made
 _WARNING = 300  # characters of a warning that the terminal gets; the file has it whole
 
 
@@ -131,7 +134,7 @@ def _prefects_console() -> list[logging.Handler]:
 
 
 class Display(logging.Handler):
-    """Draws records: stages' results as lines, progress as bars or, without a terminal, as lines now and then."""
+    """Draws records: stages' results as lines, progress as bars or, without a terminal, as a line a minute."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -140,15 +143,19 @@ class Display(logging.Handler):
         self._told: set[str] = set()
         self._bars: Progress | None = None
         self._tasks: dict[tuple[str, str], TaskID] = {}
-        self._lines: dict[tuple[str, str], tuple[float, float]] = {}  # stage, item -> share and time of its last line
+        self._news: Underway | None = None  # the last of what is under way
+        self._wholes: set[str] = set()  # stages that say how far all of their items are
         self._waits: set[tuple[str, str]] = set()  # stages and items that were last heard of waiting
         self._last_line = time.monotonic()
         self._failed: list[BaseException] = []
+        self._over = threading.Event()
+        if not console.is_terminal:
+            threading.Thread(target=self._keep_telling, name="lines of progress", daemon=True).start()
 
     def begin(self) -> None:
         """Say that something happens where nobody says how far it is: servers, for one, take their time to start."""
         if self._console.is_terminal:
-            self._bar(("", ""), f"{'':<11}", None, "")
+            self._bar(("", ""), f"{'':<11}", None, ())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record; called with the handler's lock held, so from one thread at a time."""
@@ -160,9 +167,9 @@ class Display(logging.Handler):
                 self._enter(news.stage, record.created)
                 if self._console.is_terminal:
                     description = f"  {news.item}" if news.item else f"{news.stage:<11}"
-                    self._bar((news.stage, news.item), description, news.share, news.words)
+                    self._bar((news.stage, news.item), description, news.share, news.parts)
                 else:
-                    self._line(news)
+                    self._hear(news)
             elif record.levelno >= logging.WARNING:
                 self._warning(record)
         except Exception:  # logging's own rule: a broken handler ends no work
@@ -170,6 +177,7 @@ class Display(logging.Handler):
 
     def close(self) -> None:
         """Print what was still being gathered, and free the terminal."""
+        self._over.set()
         self.acquire()
         try:
             self._leave()
@@ -189,7 +197,7 @@ class Display(logging.Handler):
 
     def _leave(self) -> None:
         """The line of the stage that is over, unless it only found again what a line has told of."""
-        stage, self._stage = self._stage, None
+        stage, self._stage, self._news = self._stage, None, None
         for task in self._tasks.values():
             if self._bars is not None:
                 self._bars.remove_task(task)
@@ -197,8 +205,7 @@ class Display(logging.Handler):
         if stage is None or not stage.made or all(made.cached and made.digest in self._told for made in stage.made):
             return
         self._told |= {made.digest for made in stage.made}
-        digest = stage.made[0].digest if len(stage.made) == 1 else ""
-        self._print(f"{stage.name:<11} {stage.words:<58}  {stage.cost:>12}   {digest}".rstrip())
+        self._print(stage.line(self._console.width if self._console.is_terminal else None))
 
     def _made(self, made: Made, now: float) -> None:
         self._enter(made.stage, now - (0.0 if made.cached else made.seconds))
@@ -213,14 +220,14 @@ class Display(logging.Handler):
 
     # --- progress
 
-    def _bar(self, key: tuple[str, str], description: str, share: float | None, words: str) -> None:
+    def _bar(self, key: tuple[str, str], description: str, share: float | None, parts: tuple[str, ...]) -> None:
         """Draw the bar of ``key`` anew; without a share it only moves."""
         if self._bars is None:
             self._bars = Progress(
                 TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-                BarColumn(14),
+                BarColumn(min(14, self._console.width // 10)),
                 TaskProgressColumn(),
-                TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+                _PartsColumn(table_column=Column(ratio=1)),
                 console=self._console,
                 transient=True,
                 refresh_per_second=2,  # the cores are for the training
@@ -228,22 +235,34 @@ class Display(logging.Handler):
             )
             self._bars.start()
         if key not in self._tasks:
-            self._tasks[key] = self._bars.add_task(description, total=None if share is None else 1.0, words=words)
-        self._bars.update(self._tasks[key], completed=share or 0.0, words=words)
+            self._tasks[key] = self._bars.add_task(description, total=None if share is None else 1.0, parts=parts)
+        self._bars.update(self._tasks[key], completed=share or 0.0, parts=parts)
 
-    def _line(self, news: Underway) -> None:
-        """A plain line, where enough has happened since the last one."""
-        if news.item and (news.stage, "") in self._lines:
+    def _hear(self, news: Underway) -> None:
+        """Tell of it in a plain line, now or when it is time for one."""
+        if not news.item:
+            self._wholes.add(news.stage)
+        elif news.stage in self._wholes:
             return  # how far all of them are says more than how far one is
-        key, now = (news.stage, news.item), time.monotonic()
+        key, self._news = (news.stage, news.item), news
         told = news.waits != (key in self._waits)  # why nothing happens is said at once, and that it goes on
         (self._waits.add if news.waits else self._waits.discard)(key)
-        share, at = self._lines.setdefault(key, (0.0, now))
-        enough = round(news.share - share, 6) >= _LINE_SHARE or now - at >= _LINE_LATEST
-        if told or (enough and now - self._last_line >= _LINE_EVERY):
-            self._lines[key] = (news.share, now)
+        self._line(at_once=told)
+
+    def _line(self, at_once: bool = False) -> None:
+        """A plain line on what is under way, where there has been none for a while."""
+        if (news := self._news) and (at_once or time.monotonic() - self._last_line >= _LINE_EVERY):
             item = f"{news.item}: " if news.item else ""
             self._print(f"{news.stage:<11} {news.share:>4.0%}  {item}{news.words}")
+
+    def _keep_telling(self) -> None:
+        """Lines also of work that says nothing new for a while."""
+        while not self._over.wait(_LOOK_EVERY):
+            self.acquire()
+            try:
+                self._line()
+            finally:
+                self.release()
 
     # --- warnings
 
@@ -268,6 +287,30 @@ class Display(logging.Handler):
         self._console.print(Text(text, style), soft_wrap=True)
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """Words of which as many parts stand as have room, the first ones first; the first is never cut."""
+
+    parts: tuple[str, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        n = len(self.parts)
+        while n > 1 and len(", ".join(self.parts[:n])) > options.max_width:
+            n -= 1
+        yield Text(", ".join(self.parts[:n]))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(len(self.parts[0]) if self.parts else 0, len(", ".join(self.parts)))
+
+
+class _PartsColumn(ProgressColumn):
+    """What a bar's task has in its field ``parts``."""
+
+    def render(self, task: Task) -> _Parts:
+        """See :class:`ProgressColumn`."""
+        return _Parts(task.fields["parts"])
+
+
 @dataclass
 class _Stage:
     """What one line tells: a stage, or all items of one that runs once a task."""
@@ -276,6 +319,19 @@ class _Stage:
     start: float
     made: list[Made] = field(default_factory=list)
     end: float = 0.0
+
+    def line(self, width: int | None) -> str:
+        """The stage, what it made and what that took; the digest where there is room.
+
+        :param width: columns of the terminal, in which long words take lines of their own; None: there is none.
+        """
+        digest = f"   {self.made[0].digest}" if len(self.made) == 1 and (width or _WIDTH) >= _WIDTH else ""
+        cost = f"  {self.cost:>12}"
+        room = max(12, min(_WORDS, (width or _WIDTH) - 12 - len(cost) - len(digest)))
+        first, *rest = (wrap(self.words, room, break_on_hyphens=False) if width else [self.words]) or [""]
+        return "\n".join(
+            [f"{self.name:<11} {first:<{room}}{cost}{digest}".rstrip(), *(f"{'':<12}{each}" for each in rest)]
+        )
 
     @property
     def words(self) -> str:

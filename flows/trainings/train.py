@@ -133,19 +133,19 @@ def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
     artifact = cast(UUID, create_progress_artifact(0.0, key=f"{stage}-progress", description="starting"))
     several = len(work) > 1  # of one its own progress says more
     if several:
-        progress(Underway(stage, 0.0, f"0 of {len(work)}"))
+        progress(Underway(stage, 0.0, (f"0 of {len(work)}",)))
     shown = start
     whole, ended = sum(work.values()), 0.0
     for done, training in enumerate(as_completed(list(work)), start=1):
         ended += work[training]
         share = ended / whole if whole and done < len(work) else done / len(work)
-        eta = f", ETA {duration((time.monotonic() - start) * (1 / share - 1))}" if ended else ""
-        words = f"{done} of {len(work)}{eta}"
+        eta = [f"ETA {duration((time.monotonic() - start) * (1 / share - 1))}"] if ended else []
+        news = Underway(stage, share, (f"{done} of {len(work)}", *eta))
         if done == len(work) or time.monotonic() - shown > _SHOWN:  # those in the store come all at once
-            update_progress_artifact(artifact, 100.0 * share, description=words)
+            update_progress_artifact(artifact, 100.0 * share, description=news.words)
             shown = time.monotonic()
         if several:
-            progress(Underway(stage, share, words), line=True)
+            progress(news, line=True)
 
 
 @dataclass(frozen=True)

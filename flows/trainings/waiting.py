@@ -54,7 +54,8 @@ class Wait:
             if child.state and child.state.is_running() and (not self._begun or now >= self._next):
                 self._begun, self._next = True, now + _FOLLOW_SECONDS
                 _board.seen()
-                self._tell(*_how_far(client, child))
+                share, words = _how_far(client, child)
+                self._tell(share, tuple(words.split(", ")))
             self.over()
         elif now >= self._next:
             self._next = now + _LOOK_SECONDS
@@ -75,10 +76,10 @@ class Wait:
             why = NONE_ONLINE
         _board.put(self._title, why, why == NONE_ONLINE)
         if _board.n_waits == 1:  # of many the bar of all of them stands there
-            self._tell(0.0, why, waits=True)
+            self._tell(0.0, (why,), waits=True)
 
-    def _tell(self, share: float, words: str, waits: bool = False) -> None:
-        progress(Underway(self._training.shown_as, share, words, self._training.item, waits))
+    def _tell(self, share: float, parts: tuple[str, ...], waits: bool = False) -> None:
+        progress(Underway(self._training.shown_as, share, parts, self._training.item, waits))
 
     def _decide(self, policy: WorkerPolicy, waited: float) -> None:
         if policy.choice == "here":

@@ -31,7 +31,7 @@ from tasks.report.card import Card, shown
 from tasks.report.figures import loss_curve
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
-from tasks.tracking.logs import Underway, duration, progress
+from tasks.tracking.logs import Underway, duration, progress, rate
 from tasks.tracking.provenance import cross_links
 from tasks.tracking.tracker import Run, read_metrics, scratch_folder
 
@@ -277,12 +277,12 @@ class JobObserver:
             self._latest.update(record["metrics"], step=record["step"])
         due = time.monotonic() - self._shown >= _SHOW_EVERY
         if "step" in self._latest:
-            share, words = self._latest.get("progress", 0.0), self._words()
-            progress(Underway(self._stage, share, words, self._item), line=due)
+            news = Underway(self._stage, self._latest.get("progress", 0.0), self._parts(), self._item)
+            progress(news, line=due)
+            if due and "progress" in self._latest:
+                self._show(news.words)
         if due:
             self._shown = time.monotonic()
-            if "progress" in self._latest:
-                self._show(self._words())
         if time.monotonic() - self._mirrored >= _MIRROR_EVERY:
             self._mirror()
             self._mirrored = time.monotonic()
@@ -290,7 +290,7 @@ class JobObserver:
     def waiting(self, why: str) -> None:
         """Take words about the queue that the job waits in; see :func:`tasks.jobs.launch.run_job`."""
         due = time.monotonic() - self._shown >= _SHOW_EVERY
-        progress(Underway(self._stage, self._latest.get("progress", 0.0), why, self._item, waits=True), line=due)
+        progress(Underway(self._stage, self._latest.get("progress", 0.0), (why,), self._item, waits=True), line=due)
         if due:
             self._shown = time.monotonic()
             self._show(why)
@@ -305,20 +305,21 @@ class JobObserver:
         else:
             update_progress_artifact(self._artifact, percent, description=text)
 
-    def _words(self) -> str:
-        latest, parts = self._latest, [f"step {self._latest['step']:,}"]
-        for name, form in (("train/loss", "loss {:.3f}"), ("validation/loss", "validation {:.3f}")):
-            if name in latest:
-                parts.append(form.format(latest[name]))
-        if "tokens_per_second" in latest:
-            parts.append(f"{latest['tokens_per_second']:,.0f} {self._unit}/s")
+    def _parts(self) -> tuple[str, ...]:
+        latest, parts = self._latest, []
         eta = latest.get("eta_seconds")
         if latest.get("progress", 0.0) >= 1.0:
             parts.append("the last evaluation runs")
             eta = eta or None  # 0: no evaluation has been timed
         if eta is not None:
             parts.append(f"ETA {duration(eta)}")
-        return ", ".join(parts)
+        for name, form in (("train/loss", "loss {:.3f}"), ("validation/loss", "validation {:.3f}")):
+            if name in latest:
+                parts.append(form.format(latest[name]))
+        parts.append(f"step {latest['step']:,}")
+        if "tokens_per_second" in latest:
+            parts.append(f"{rate(latest['tokens_per_second'])} {self._unit}/s")
+        return tuple(parts)
 
 
 _SLOWEST = 1e10  # operations a second that any machine reaches: what is short at that needs no measurement

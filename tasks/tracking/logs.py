@@ -41,10 +41,16 @@ class Underway:
     stage: str
     share: float
     """Done of the whole, 0 to 1."""
-    words: str
+    parts: tuple[str, ...]
+    """What else there is to tell, what matters most first: a narrow terminal drops the last ones."""
     item: str = ""
     waits: bool = False
     """Whether it has not begun, for the reason that the words say."""
+
+    @property
+    def words(self) -> str:
+        """All that there is to tell."""
+        return ", ".join(self.parts)
 
 
 def logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
@@ -71,6 +77,14 @@ def progress(news: Underway, line: bool = False) -> None:
     log.info("%s", f"{news.stage} {news.item}".strip() + f" {news.words}", extra={"news": news})
 
 
+def rate(count: float) -> str:
+    """A number of something a second in few characters: 850, 5.8k, 12k, 1.3M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.{1 if count < 10 * size else 0}f}{letter}"
+    return f"{count:.0f}"
+
+
 def duration(seconds: float) -> str:
     """``m:ss``, or ``h:mm:ss``."""
     minutes, rest = divmod(int(seconds), 60)
@@ -90,12 +104,12 @@ class Meter:
         now = time.monotonic()
         if part != self._part:
             self._part, self._start = part, now
-        eta = f", ETA {duration((now - self._start) / done * (total - done))}" if done else ""
-        words = f"{part} {done / self._scale:,.0f} of {total / self._scale:,.0f} {self._unit}{eta}"
+        eta = [f"ETA {duration((now - self._start) / done * (total - done))}"] if done else []
+        counted = f"{part} {done / self._scale:,.0f} of {total / self._scale:,.0f} {self._unit}"
         due = now - self._line >= _LINE_EVERY
         if due:
             self._line = now
-        progress(Underway(self._stage, done / total if total else 1.0, words), line=due)
+        progress(Underway(self._stage, done / total if total else 1.0, (*eta, counted)), line=due)
 
     def counting(self, part: str, total: int) -> Callable[[int], None]:
         """A counter for a loop that reports how much it has done since its last report."""

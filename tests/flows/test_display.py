@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +30,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Screen:
-    """A console that remembers, 100 columns wide."""
+    """A console that remembers."""
 
-    def __init__(self, terminal: bool = False) -> None:
+    def __init__(self, terminal: bool = False, width: int = 100) -> None:
         self.file = io.StringIO()
-        self.console = Console(file=self.file, width=100, height=30, force_terminal=terminal, color_system=None)
+        self.console = Console(file=self.file, width=width, height=30, force_terminal=terminal, color_system=None)
 
     @property
     def lines(self) -> list[str]:
@@ -44,9 +46,11 @@ class Screen:
 
 
 @contextmanager
-def watched(command: str = "pipeline", terminal: bool = False, verbose: bool = False) -> Iterator[Screen]:
+def watched(
+    command: str = "pipeline", terminal: bool = False, verbose: bool = False, width: int = 100
+) -> Iterator[Screen]:
     """What a person sees of a command meanwhile."""
-    screen = Screen(terminal)
+    screen = Screen(terminal, width)
     with shown(command, verbose, screen.console):
         yield screen
 
@@ -114,26 +118,34 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch: pytest.
     monkeypatch.setattr(display.time, "monotonic", lambda: now)
     with watched("pretrain") as screen:
         for step in range(101):
-            progress(Underway("pretrain", step / 100, f"step {step}"))
+            progress(Underway("pretrain", step / 10_000, (f"ETA {step}", f"step {step}")))
             now += 12.0  # 20 minutes in all
     told = [int(line.split()[-1]) for line in screen.lines]
-    assert told == list(range(10, 101, 10))
-    assert screen.lines[0].split() == ["pretrain", "10%", "step", "10"]
+    assert told == list(range(5, 101, 5))  # a line a minute, however little of the whole that is
+    assert screen.lines[1].split() == ["pretrain", "0%", "ETA", "10,", "step", "10"]
     assert "step" not in screen.log
 
+
+def test_work_that_says_nothing_has_a_line_a_minute_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "_LINE_EVERY", 0.05)
+    monkeypatch.setattr(display, "_LOOK_EVERY", 0.01)
     with watched("pretrain") as screen:
-        for step in range(101):
-            progress(Underway("pretrain", step / 10_000, f"step {step}"))
-            now += 60.0  # a hundredth of a long run: a line every ten minutes all the same
-    assert [int(line.split()[-1]) for line in screen.lines] == list(range(10, 101, 10))
+        progress(Underway("pretrain", 0.1, ("the last evaluation runs",)))
+        for _ in range(1000):
+            if len(screen.lines) < 3:
+                time.sleep(0.01)
+        tell("pretrain", "perplexity 9")
+        time.sleep(0.2)
+    assert [line.split()[:3] for line in screen.lines[:3]] == [["pretrain", "10%", "the"]] * 3
+    assert "perplexity 9" in screen.lines[-1]
 
 
 def test_why_nothing_happens_is_said_at_once_and_once() -> None:
     with watched("pretrain") as screen:
         for _ in range(5):
-            progress(Underway("pretrain", 0.0, "waiting in the queue (Resources)", waits=True))
+            progress(Underway("pretrain", 0.0, ("waiting in the queue (Resources)",), waits=True))
         for _ in range(5):
-            progress(Underway("pretrain", 0.0, "a worker trains it"))
+            progress(Underway("pretrain", 0.0, ("a worker trains it",)))
     assert [line.split() for line in screen.lines] == [
         ["pretrain", "0%", "waiting", "in", "the", "queue", "(Resources)"],
         ["pretrain", "0%", "a", "worker", "trains", "it"],
@@ -142,8 +154,8 @@ def test_why_nothing_happens_is_said_at_once_and_once() -> None:
 
 def test_a_terminal_gets_bars_that_leave_nothing_behind() -> None:
     with watched(terminal=True) as screen:
-        progress(Underway("fine-tunes", 0.5, "1 of 2, ETA 0:10"))
-        progress(Underway("fine-tunes", 0.25, "loss 0.5", "rte seed 0"))
+        progress(Underway("fine-tunes", 0.5, ("1 of 2", "ETA 0:10")))
+        progress(Underway("fine-tunes", 0.25, ("loss 0.5",), "rte seed 0"))
         bars = shown_bars()
         assert any("fine-tunes" in bar and "50%" in bar and "1 of 2, ETA 0:10" in bar for bar in bars)
         assert any("rte seed 0" in bar and "25%" in bar for bar in bars)
@@ -152,13 +164,45 @@ def test_a_terminal_gets_bars_that_leave_nothing_behind() -> None:
     assert sum("rte seed 0: dev 61.0" in line for line in screen.file.getvalue().splitlines()) == 1
 
 
-def shown_bars() -> list[str]:
+ETA = "ETA 1:02:03, loss 3.142, validation 3.210, step 1,234"
+MADE = "36 documents -> 33 train + 3 held out, 2.1 M words"
+
+
+@pytest.mark.parametrize(
+    ("width", "bar", "stage"),
+    [
+        (
+            60,
+            "ETA 1:02:03, loss 3.142",
+            [f"     36 documents -> 33 train + 3 held{4 * ' '}      4.2 s", f"{12 * ' '}out, 2.1 M words"],
+        ),
+        (80, ETA, [f"     {MADE}{13 * ' '}4.2 s"]),
+        (100, f"{ETA}, 5.8k tokens/s", [f"     {MADE}{17 * ' '}4.2 s   3f2a91c04b7d"]),
+        (200, f"{ETA}, 5.8k tokens/s", [f"     {MADE}{17 * ' '}4.2 s   3f2a91c04b7d"]),
+    ],
+)
+def test_what_has_no_room_is_left_out_and_nothing_is_cut(width: int, bar: str, stage: list[str]) -> None:
+    parts = ("ETA 1:02:03", "loss 3.142", "validation 3.210", "step 1,234", "5.8k tokens/s")
+    with watched(terminal=True, width=width) as screen:
+        progress(Underway("fine-tunes", 0.42, parts))
+        (line,) = shown_bars(width)
+        assert line.rstrip().endswith(f" 42% {bar}")
+        assert len(line) <= width
+        progress(Underway("fine-tunes", 0.0, ("a worker of the work pool gpu took it and has not begun it",)))
+        assert " ".join(" ".join(shown_bars(width)).split()).endswith("has not begun it")
+        tell("corpus", MADE)
+    _, _, told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.file.getvalue()).partition("corpus ")
+    assert "\n".join(told.split("\n")[: len(stage)]) == "\n".join(stage)
+    assert all(len(f"corpus {line}") <= width for line in stage)
+
+
+def shown_bars(width: int = 100) -> list[str]:
     """What the bars look like now."""
     (drawing,) = [
         handler for handler in logging.getLogger("gptmill.progress").handlers if isinstance(handler, display.Display)
     ]
     assert drawing._bars is not None
-    paper = Console(file=io.StringIO(), width=100)
+    paper = Console(file=io.StringIO(), width=width)
     with paper.capture() as captured:
         paper.print(drawing._bars.get_renderable())
     return captured.get().splitlines()
@@ -176,7 +220,7 @@ def test_a_meter_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     told(100)
     assert [(news.share, news.words) for news in seen] == [
         (0.0, "cola 0 of 400 sequences"),
-        (0.25, "cola 100 of 400 sequences, ETA 0:30"),
+        (0.25, "ETA 0:30, cola 100 of 400 sequences"),
     ]
 
 

@@ -161,9 +161,9 @@ def test_a_training_that_a_worker_has_begun_is_shown_as_one_here(
 
     trains()
     assert told == [
-        Underway(kind.shown_as, 0.0, "a worker of the work pool gpu took it and has not begun it", item, waits=True),
-        Underway(kind.shown_as, 0.0, "a worker of the work pool gpu trains it", item),
-        Underway(kind.shown_as, 0.25, "step 3, loss 1.500, ETA 1:01", item),
+        Underway(kind.shown_as, 0.0, ("a worker of the work pool gpu took it and has not begun it",), item, waits=True),
+        Underway(kind.shown_as, 0.0, ("a worker of the work pool gpu trains it",), item),
+        Underway(kind.shown_as, 0.25, ("ETA 1:01", "loss 1.500", "step 3"), item),
     ]
 
 
