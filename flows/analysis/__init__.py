@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from textwrap import fill
 from typing import Any
 
 from gptcore.base.tables import read_table
@@ -26,8 +27,21 @@ class Offered:
     """Its module and name."""
     text: str = ""
     """What it answers."""
+    takes: str = ""
+    """How long it takes, as measured or by its trainings."""
+    needs: str = ""
+    """What is made first where the store lacks it, and which files it reads."""
     form: str = "AnalysisParameters"
     """That of its flow; all have the same fields, and some look up more."""
+
+    def described(self) -> str:
+        """What is said of it, in lines for a terminal."""
+        said = {"": self.text, "takes: ": self.takes, "needs: ": self.needs}
+        return "\n".join(
+            fill(text, 78, initial_indent=f"  {word}", subsequent_indent="  " + " " * len(word), break_on_hyphens=False)
+            for word, text in said.items()
+            if text
+        )
 
     def load(self) -> Any:
         """The flow, which takes its form and gives the analyses that it made."""

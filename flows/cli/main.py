@@ -11,12 +11,13 @@ import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flows.cli.options import CommandParser, add_commands, read_commands
+from flows.cli.options import Brief, CommandParser, Parser, add_commands, listed, read_commands
 from flows.servers import environment, signals
 from gptcore import __version__
 from gptcore.base.errors import InputError, without_password
 from tasks.store.state import state_folder
 
+_ABOUT = "GPT, BERT and their kin: from raw books to a leaderboard of language tasks."
 _LITTLE = 1 << 20  # bytes of a disk: with less than this nothing can be written that is worth it
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")  # of Rust's files, SQLite, a job's log
@@ -51,14 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The program's own parser: a table of commands, each of which gets its options once it is chosen."""
-    made = argparse.ArgumentParser(
+    commands = read_commands()
+    made = Parser(
         prog="gptmill",
-        description="GPT, BERT and their kin: from raw books to a leaderboard of language-understanding tasks.",
+        description=f"{_ABOUT}\n\n{listed(commands)}",
+        epilog="`gptmill COMMAND --help` says what a command does and what it takes.",
+        formatter_class=Brief,
     )
     made.add_argument("--version", action="version", version=f"gptmill {__version__}")
     made.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     found = made.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=CommandParser)
-    add_commands(found, read_commands())
+    add_commands(found, commands)
     return made
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from string import Template
-from textwrap import fill
-from typing import Any
+from typing import Any, NoReturn
 
 from flows.cli import commands
 from flows.cli.run import call, run_flow
 from flows.servers.environment import LIGHT_STORE, PORTS
+from gptcore.base.errors import InputError, near, nearest
 
 _TYPES = {"int": int, "float": float}
 _VERBOSE = {"name": "--verbose", "help": "Prefect's own lines in place of a line a stage", "action": "store_true"}
@@ -26,6 +27,7 @@ class Command:
 
     name: str
     text: str
+    group: str = ""
     forms: tuple[str, ...] = ()
     flow: str = ""
     prints: str = ""
@@ -51,8 +53,16 @@ def read_commands() -> tuple[Command, ...]:
     """Every command, in the order of `gptmill --help`."""
     text = Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(Template(text).substitute(PORTS, store=LIGHT_STORE))
-    shared = tables.pop("shared")
-    return tuple(_command(name, table, shared) for name, table in tables.items())
+    shared, groups = tables.pop("shared"), tables.pop("groups")
+    found = (_command(name, {**table, "group": groups[table["group"]]}, shared) for name, table in tables.items())
+    return tuple(sorted(found, key=lambda command: [*groups.values()].index(command.group)))
+
+
+def listed(commands: Iterable[Command]) -> str:
+    """The commands and what each does, a line each, under the headings of their groups."""
+    groups = groupby(commands, lambda command: command.group)
+    lines = ([f"{group}:", *(f"  {command.name:<13}{command.text}" for command in inside)] for group, inside in groups)
+    return "\n\n".join(map("\n".join, lines))
 
 
 def _command(name: str, table: Mapping[str, Any], shared: Mapping[str, Any]) -> Command:
@@ -61,21 +71,59 @@ def _command(name: str, table: Mapping[str, Any], shared: Mapping[str, Any]) -> 
     return Command(name, **{**table, "arguments": arguments, "below": below})
 
 
-class CommandParser(argparse.ArgumentParser):
+class Brief(argparse.RawDescriptionHelpFormatter):
+    """A parser's help without its arguments, which its description lists."""
+
+    def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
+        """As argparse's, for options alone."""
+        super().add_arguments(action for action in actions if action.option_strings)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help keeps its lines, and whose errors are one line that says what may be meant."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        """:raises InputError: always; argparse's own would print the usage and end the process."""
+        raise InputError(f"{message} (`{self.prog} --help` says more)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but what is not known is an error here, and not of the parser above this one."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            name = next((each for each in unknown if each.startswith("-")), unknown[0]).partition("=")[0]
+            meant = near(name, self._option_string_actions) if name.startswith("-") else ""
+            self.error(f"found {name}" + (f", did you mean {meant}?" if meant else ", expected no such thing"))
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        if isinstance(action, argparse._SubParsersAction):  # too many to name
+            meant = near(value, action.choices)
+            self.error(f"found no command {value!r}" + (f", did you mean {meant}?" if meant else ""))
+        raise argparse.ArgumentError(action, f"found {value!r}, {nearest(str(value), map(str, action.choices))}")
+
+
+class CommandParser(Parser):
     """A command's parser, which gets its options as the command is chosen: no other command's form is imported."""
 
     def __init__(self, *, command: Command, prog: str | None = None) -> None:
-        layout = argparse.RawDescriptionHelpFormatter if command.epilog else argparse.HelpFormatter
-        text = command.description or command.text
-        super().__init__(description=text, epilog=command.epilog, formatter_class=layout, prog=prog)
+        super().__init__(description=command.description or command.text, epilog=command.epilog, prog=prog)
         self.set_defaults(run=command.called)
         self._waiting: Command | None = command
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, which the parser above this one calls."""
+    def complete(self) -> None:
+        """Give the parser its options, where it has none yet."""
         if self._waiting is not None:
             command, self._waiting = self._waiting, None
             add_options(self, command)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As that of :class:`Parser`; the parser above this one calls it."""
+        self.complete()
         return super().parse_known_args(args, namespace)
 
 
@@ -87,11 +135,7 @@ def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
             from flows.analysis import analyses
 
             settings["choices"] = list(found := analyses())
-            parser.formatter_class = argparse.RawDescriptionHelpFormatter
-            parser.epilog = "\n".join(
-                fill(analysis.text, 100, initial_indent=f"{name:14}", subsequent_indent=" " * 14) or name
-                for name, analysis in found.items()
-            )
+            parser.epilog = "\n\n".join(f"{name}\n{analysis.described()}" for name, analysis in found.items())
         if (kind := settings.get("type")) in _TYPES:
             settings["type"] = _TYPES[kind]
         parser.add_argument(settings.pop("name"), **settings)

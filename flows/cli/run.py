@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import gc as garbage
+import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from flows.forms.fields import Form
@@ -75,7 +76,8 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
         filled = model.model_validate({**given_fields(model, options, besides=given), **given})
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"{flag_of(model, str(first['loc'][0]))}: found {first['input']!r}; {first['msg']}") from None
+        option = flag_of(model, str(first["loc"][0]))
+        raise InputError(f"{option}: found {first['input']!r}, {_expected(first)}") from None
     try:
         filled.check()
     except InputError as error:
@@ -88,6 +90,16 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     begin_server()
     garbage.disable()
     return filled
+
+
+def _expected(error: Mapping[str, Any]) -> str:
+    """What a field takes, of one of pydantic's errors; in pydantic's words where there are no better ones."""
+    limits = error.get("ctx", {})
+    if error["type"] == "enum":
+        return nearest(str(error["input"]), re.findall(r"'(.*?)'", limits["expected"]))
+    words = {"ge": "{} or more", "gt": "more than {}", "le": "{} or less", "lt": "less than {}"}
+    said = (f"expected {text.format(limits[name])}" for name, text in words.items() if name in limits)
+    return str(next(said, error["msg"]))
 
 
 def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig, NetworkConfig, Preset, distillation, preset_named
 from gptcore.families import DEFAULT, FAMILIES, Family, recorded_family, shape_settings
@@ -196,6 +196,6 @@ def chosen_sampling(preset: str, overrides: dict[str, Any], seed: int | None) ->
     :param seed: None: the settings' own.
     :raises InputError: an unknown preset or setting, or a value that does not fit.
     """
-    require(preset in ABSTRACTS, f"preset {preset!r} is not known; expected one of {', '.join(ABSTRACTS)}")
+    require(preset in ABSTRACTS, f"preset {preset!r} is not known; {nearest(preset, ABSTRACTS)}")
     chosen = replace_settings(ABSTRACTS[preset].sampling, overrides.get("sampling", {}), "overrides: sampling")
     return chosen if seed is None else dataclasses.replace(chosen, seed=seed)

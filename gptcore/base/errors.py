@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _LONGEST = 2000  # characters of a message
 
@@ -27,6 +28,21 @@ def require(condition: object, message: str) -> None:
     """
     if not condition:
         raise InputError(message)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like ``name``, which is none of them; empty where none is like it."""
+    import difflib
+
+    spelled = {each.lower(): each for each in known}
+    return next((spelled[each] for each in difflib.get_close_matches(name.lower(), spelled, n=1)), "")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What a message says behind a name that is unknown: the one that may be meant, then all of them."""
+    names = list(known)
+    meant = near(name, names)
+    return (f"did you mean {meant}? " if meant else "") + f"expected one of {', '.join(names)}"
 
 
 def without_password(text: str) -> str:

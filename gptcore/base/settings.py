@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -168,13 +167,6 @@ def setting_type(kind: type[Any], name: str, where: str) -> str:
     if name not in fields:
         raise InputError(f"{where}.{name} is not a setting; {nearest(name, fields)}")
     return fields[name]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What a message says behind an unknown name: the nearest that is known, and all of them."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"expected one of {', '.join(names)}"
 
 
 def checked(value: Any, annotation: str, where: str) -> Any:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from gptcore.base.errors import InputError
-from gptcore.base.settings import checked, nearest, recorded, replace_settings
+from gptcore.base.errors import InputError, nearest
+from gptcore.base.settings import checked, recorded, replace_settings
 from gptcore.config.distillation import DistilConfig
 from gptcore.config.network import LSTMConfig, ModelConfig, NetworkConfig
 from gptcore.config.operations import network_flops
@@ -128,7 +128,7 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     :raises InputError: an unknown preset, section or field, or a value of the wrong type.
     """
     if name not in PRESETS:
-        raise InputError(f"preset {name!r} is not known; expected one of {', '.join(PRESETS)}")
+        raise InputError(f"preset {name!r} is not known; {nearest(name, PRESETS)}")
     given = dict(overrides or {})
     preset = PRESETS[name]()
     if "family" in given:

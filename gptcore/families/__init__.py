@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 from gptcore.base.named import Named, named_part
 from gptcore.base.tables import read_table
 
@@ -182,7 +182,7 @@ def family_named(name: Any, where: str) -> Family:
     :raises InputError: an unknown family.
     """
     if not isinstance(name, str) or name not in FAMILIES:
-        raise InputError(f"{where}: family = {name!r:.60}; expected one of {', '.join(FAMILIES)}")
+        raise InputError(f"{where}: family = {name!r:.60}; {nearest(str(name), FAMILIES)}")
     return FAMILIES[name]
 
 
@@ -192,7 +192,7 @@ def family_settings(name: Any, preset: str, where: str) -> SettingsBySection:
     :raises InputError: a family that is not offered.
     """
     if not isinstance(name, str) or name not in offered():
-        raise InputError(f"{where}: family = {name!r:.60}; expected one of {', '.join(offered())}")
+        raise InputError(f"{where}: family = {name!r:.60}; {nearest(str(name), offered())}")
     ours, own = FAMILIES[name].settings, FAMILIES[name].presets.get(preset, {})
     return {section: {**ours.get(section, {}), **own.get(section, {})} for section in {**ours, **own}}
 
@@ -208,7 +208,7 @@ def shape_settings(shape: Any, where: str) -> SettingsBySection:
         if name in family.shapes:
             return {"model": family.shapes[name]}
         names += [*family.shapes, *family.aliases]
-    raise InputError(f"{where}: shape = {shape!r:.60}; expected one of {', '.join(names)}")
+    raise InputError(f"{where}: shape = {shape!r:.60}; {nearest(str(shape), names)}")
 
 
 # --- What is recorded of a network ---

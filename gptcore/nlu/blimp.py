@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 from gptcore.base.files import sha256_json
 from gptcore.base.filesystems import file_fingerprint
 from gptcore.base.tables import read_table
@@ -97,7 +97,7 @@ def check_zero_shot(tasks: Sequence[str], known: Sequence[str] = ZERO_SHOT_TASKS
     :raises InputError: naming it.
     """
     if unknown := [task for task in tasks if task not in known]:
-        raise InputError(f"zero-shot task {unknown[0]!r} is unknown, expected one of {', '.join(known)}")
+        raise InputError(f"zero-shot task {unknown[0]!r} is unknown, {nearest(unknown[0], known)}")
 
 
 def available_zero_shot(datasets_url: str) -> list[str]:

@@ -6,11 +6,10 @@ The table itself is ``origins.toml``.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 from gptcore.base.tables import read_table
 from gptcore.nlu.blimp import BLIMP, FOLDER, PAIRS, PARADIGMS
 
@@ -85,7 +84,5 @@ def origins_named(names: list[str]) -> list[Origin]:
     """
     for name in names:
         if name not in ORIGINS and name != "all":
-            near = difflib.get_close_matches(name.lower(), ORIGINS, n=1, cutoff=0.5)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise InputError(f"dataset: found {name!r}, expected all or some of {', '.join(ORIGINS)}{hint}")
+            raise InputError(f"dataset: found {name!r}, {nearest(name, [*ORIGINS, 'all'])}")
     return [origin for origin in ORIGINS.values() if origin.name in names or "all" in names]

@@ -5,11 +5,10 @@ The entries themselves are data: ``tasks.toml``.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 from gptcore.base.tables import as_tuples, read_table
 from gptcore.nlu.spec import Format as Format
 from gptcore.nlu.spec import Holdout as Holdout
@@ -81,9 +80,7 @@ def task_spec(name: str) -> TaskSpec:
     known = REGISTRY | BEYOND
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    raise InputError(f"task: found {name!r}, expected one of {', '.join(known)}{hint}")
+    raise InputError(f"task: found {name!r}, {nearest(name, known)}")
 
 
 def check_source(source: str, tasks: Collection[str], setting: str = "--from-task") -> None:
@@ -93,6 +90,6 @@ def check_source(source: str, tasks: Collection[str], setting: str = "--from-tas
     :raises InputError: it is none of the twelve, or one of ``tasks`` itself.
     """
     if source not in REGISTRY:
-        raise InputError(f"{setting}: found {source!r}, expected one of {', '.join(REGISTRY)}")
+        raise InputError(f"{setting}: found {source!r}, {nearest(source, REGISTRY)}")
     if source in tasks:
         raise InputError(f"{setting}: {source} cannot start from itself; expected another task")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, near, nearest
 from gptcore.nlu.examples import show
 from gptcore.nlu.forms import label_text
 
@@ -35,10 +34,8 @@ class TomlFields:
         self._read.add(field)
         if field not in self._values:
             if default is None:
-                near = difflib.get_close_matches(field, self._values, n=1, cutoff=0.7)
-                raise InputError(
-                    f"{self.url}: found no {field}{f' but {near[0]}' if near else ''}, expected {expected}"
-                )
+                other = near(field, self._values)
+                raise InputError(f"{self.url}: found no {field}{f' but {other}' if other else ''}, expected {expected}")
             return default
         value = self._values[field]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -76,10 +73,9 @@ class TomlFields:
         return value
 
     def one_of(self, field: str, names: tuple[str, ...]) -> Any:
-        expected = f"one of {', '.join(names)}"
-        value = self._value(field, str, expected)
+        value = self._value(field, str, f"one of {', '.join(names)}")
         if value not in names:
-            raise self.error(field, value, expected)
+            raise InputError(f"{self.url}: {field} = {show(value)}, {nearest(value, names)}")
         return value
 
     def table(self, field: str) -> Mapping[str, Any]:
@@ -95,11 +91,7 @@ class TomlFields:
         """:raises InputError: a field that nothing reads, with the nearest one that is read."""
         for field in self._values:
             if field not in self._read:
-                near = difflib.get_close_matches(field, self._read, n=1, cutoff=0.5)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                raise InputError(
-                    f"{self.url}: {field}: no such field; expected some of {', '.join(sorted(self._read))}{hint}"
-                )
+                raise InputError(f"{self.url}: {field}: no such field; {nearest(field, sorted(self._read))}")
 
 
 def read_toml(url: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 from gptcore.base.files import sha256_json
 from gptcore.base.named import named_part
 from gptcore.base.settings import recorded
@@ -175,7 +175,7 @@ def prompt_task(name: str, datasets_url: str = "") -> PromptTask:
             )
         return prompted(spec)
     if name not in PROMPT_TASKS:
-        raise InputError(f"task: found {name!r}, expected one of {', '.join(PROMPT_TASKS)}")
+        raise InputError(f"task: found {name!r}, {nearest(name, PROMPT_TASKS)}")
     return PROMPT_TASKS[name]
 
 

@@ -8,15 +8,18 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from flows.analysis import analyses
 from flows.cli.main import parser
-from flows.cli.options import Command, CommandParser, add_options, read_commands
+from flows.cli.options import Command, CommandParser, read_commands
 from flows.forms import generation, knowledge, parameters
 from flows.forms.fields import given_fields, options_of
 from flows.forms.readers import toml_file
@@ -47,7 +50,7 @@ NOTHING_SAID = {"shard", "pretrained", "overrides", "task", "sweep", "titles"}
 def options(command: Command) -> dict[str, argparse.Action]:
     """The options of a command by their names, and its arguments by what stands for them."""
     made = CommandParser(command=command)
-    add_options(made, command)
+    made.complete()
     return {(action.option_strings or [action.metavar or action.dest])[-1]: action for action in made._actions}
 
 
@@ -197,7 +200,8 @@ def test_bad_usage_of_any_command_is_one_line_said_at_once(tmp_path: Path) -> No
     commands = [[part.format(tmp=tmp_path) for part in arguments] for arguments, _ in BAD.values()]
     for (case, (_, words)), (code, said, heavy) in zip(BAD.items(), answers(commands, tmp_path / "home"), strict=True):
         assert code == 2, (case, said)
-        (line,) = (line for line in said.splitlines() if line.startswith("gptmill") and "error: " in line)
+        (line,) = said.splitlines()
+        assert line.startswith("gptmill: error: "), case
         assert words.format(tmp=tmp_path) in line, case
         assert "Traceback" not in said, case
         assert "overrides" not in line, "a user of the command line knows of no such thing"
@@ -207,13 +211,48 @@ def test_bad_usage_of_any_command_is_one_line_said_at_once(tmp_path: Path) -> No
     assert not (tmp_path / "store").exists()
 
 
-def test_help_imports_nothing(tmp_path: Path) -> None:
-    names = ["", *(command.name for command in COMMANDS)]
+def test_help_imports_nothing_and_fits_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["", *(f"{command.name} {below}" for command in COMMANDS for below in ("", *_names(command.below)))]
     for name, (code, said, heavy) in zip(
         names, answers([[*name.split(), "--help"] for name in names], tmp_path), strict=True
     ):
         assert (code, heavy) == (0, []), name
         assert f"gptmill {name}" in said
+        assert [line for line in said.splitlines() if len(line) > 80] == [], name
+        if not name:
+            listed = [line for line in said.splitlines() if re.match(r"  [a-z]", line)]
+            assert [line.split()[0] for line in listed] == _names(COMMANDS), "a line each"
+            places = [said.index(f"\n{group}:\n") for group in dict.fromkeys(each.group for each in COMMANDS)]
+            assert places == sorted(places)
+
+
+def _names(commands: Iterable[Command]) -> list[str]:
+    return [command.name for command in commands]
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *(each for command in COMMANDS for each in command.below)], ids=attrgetter("name")
+)
+def test_every_option_has_a_text_and_every_line_of_an_example_is_kept(command: Command) -> None:
+    made = CommandParser(command=command)
+    made.complete()
+    for action in made._actions:
+        words = re.sub(r"\(.*?\)", "", action.help or "").split()
+        assert len(words) > 1 or action.choices, (command.name, action.dest)
+    for text in (command.description, command.epilog or ""):
+        assert text.strip() in made.format_help()
+
+
+def test_every_analysis_says_what_it_answers_takes_and_needs() -> None:
+    said = options(next(command for command in COMMANDS if command.name == "analysis"))
+    made = CommandParser(command=next(command for command in COMMANDS if command.name == "analysis"))
+    made.complete()
+    for name, analysis in analyses().items():
+        assert min(map(len, (analysis.text, analysis.takes, analysis.needs))) > 8, name
+        words = " ".join(f"{name} {analysis.text} takes: {analysis.takes} needs: {analysis.needs}".split())
+        assert words in " ".join(made.format_help().split())
+    assert said["NAME"].choices == [*analyses()]
 
 
 def test_a_leaderboard_that_was_read_before_needs_no_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

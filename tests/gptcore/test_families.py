@@ -65,9 +65,8 @@ def test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet(
     config = network_config(settings)
     assert config.family == name
     assert network_config(recorded(config)) == config, "and what is recorded leads back to it"
-    with pytest.raises(
-        InputError, match=f"job: family = 'bart'; expected one of {OFFERED.replace('tinybert', 'lstm, tinybert')}"
-    ):
+    known = OFFERED.replace("tinybert", "lstm, tinybert")
+    with pytest.raises(InputError, match=f"job: family = 'bart'; did you mean bert. expected one of {known}"):
         network_config({**settings, "family": "bart"}, "job")
 
 

@@ -428,7 +428,7 @@ def test_every_origin_is_complete() -> None:
 def test_names_of_origins() -> None:
     assert [origin.name for origin in origins_named(["rte", "cola"])] == ["rte", "cola"]
     assert len(origins_named(["all"])) == len(ORIGINS)
-    with pytest.raises(InputError, match=r"dataset: found 'cloa', expected all or some of mnli, .*did you mean cola\?"):
+    with pytest.raises(InputError, match=r"dataset: found 'cloa', did you mean cola\? expected one of mnli, .*, all"):
         origins_named(["cloa"])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, nearest
 from gptcore.base.named import Named
 from gptcore.nlu.forms.form import DROPS_MISSING, MISSING, Form, label_number, label_text
 from gptcore.nlu.spec import TaskSpec
@@ -35,7 +35,7 @@ def form_named(name: str, where: str = "") -> Form:
     :raises InputError: an unknown form.
     """
     if name not in FORMS:
-        raise InputError(f"{where}form = {name!r}, expected one of {', '.join(FORMS)}")
+        raise InputError(f"{where}form = {name!r}, {nearest(name, FORMS)}")
     return FORMS[name]
 
 
