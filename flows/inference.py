@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from flows.forms.checks import any_model, check_address
-from flows.forms.references import WORDS, fine_tuned_model, in_store
+from flows.forms.references import WORDS, any_model, fine_tuned_model, in_store
 from gptcore.abstracts.config import SamplingConfig
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
@@ -62,8 +61,6 @@ def predict(
     if tokenizer:
         found = TaskModel(Path(model), Tokenizer.load(tokenizer))
     else:
-        model = in_store(store, model, ("finetune",))
-        check_address(model, ("finetune",))
         found = TaskModel(*_files(fine_tuned_model(store, model, task)))
     require(found.spec.name == task, f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return own_rows.predict_jsonl(found, lines)
@@ -187,11 +184,13 @@ def write_abstracts(
 
 
 def abstracts_model(store: Store, model: str | None) -> Artifact:
-    """A model of stage `adapt` by its digest (or beginning) or address; None: whose abstracts the store got last.
+    """A model of stage `adapt` by any name of it; None: whose abstracts the store got last.
 
     :raises InputError: no such model.
     """
-    return store.resolve(model, "adapt") if model else ancestor(store, store.resolve("latest", "written"), "adapt")
+    if model:
+        return store.resolve(in_store(store, model, ("adapt",)), "adapt")
+    return ancestor(store, store.resolve("latest", "written"), "adapt")
 
 
 def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "", int8: bool = False) -> list[str]:

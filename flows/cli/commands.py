@@ -105,6 +105,9 @@ def _write_abstracts(options: argparse.Namespace) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
+    from flows.forms.references import named_task
+
+    _look_up_model(options, named_task(_store(options), options.task))
     from flows.cli.models import evaluate, rows_scored
 
     store, task = _store(options), task_name(options.task)
@@ -137,8 +140,6 @@ def predict(options: argparse.Namespace) -> None:
     if options.explain and (options.tokenizer or options.model):
         raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
     if not options.explain:
-        if not options.model:
-            raise InputError("--model: found none, expected a REF, or --explain")
         _look_up_model(options, task)
     from flows.inference import explain, predict
 
@@ -237,23 +238,24 @@ def _store(options: argparse.Namespace) -> Store:
 
 
 def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
-    """See that ``--model`` is there, before torch is imported.
+    """See that ``--model`` is there, before torch is imported, and say which one it is where that was not typed.
 
+    The option has the model's address from here on.
+
+    :param task: of which the model has to be; empty: any model will do.
     :return: the store that was looked into.
     :raises InputError: there is no such model.
     """
-    from flows.forms.checks import any_model, check_address
-    from flows.forms.references import fine_tuned_model, in_store
+    from flows.forms.references import any_model, fine_tuned_model, model_in_words
 
-    store = _store(options)
-    if options.tokenizer:
-        return store  # the model is a folder: whoever loads it says what is wrong with it
-    if task:
-        model = in_store(store, options.model, ("finetune",))
-        check_address(model, ("finetune",))
-        fine_tuned_model(store, model, task)
-    else:
-        any_model(store, options.model)
+    store, ref = _store(options), options.model or "best"
+    if getattr(options, "tokenizer", ""):  # the model is a folder: whoever loads it says what is wrong with it
+        require(options.model, "--tokenizer: found no --model beside it, expected the model's folder")
+        return store
+    artifact = fine_tuned_model(store, ref, task) if task else any_model(store, ref)
+    if not artifact.digest.startswith(ref.rpartition("/")[2].lower()):
+        print(f"model: {model_in_words(artifact)}", file=sys.stderr)
+    options.model = artifact.url
     return store
 
 

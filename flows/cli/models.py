@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.cli.display import shown
-from flows.forms.checks import any_model, chosen_tasks, datasets_folder
-from flows.forms.references import fine_tuned_model, named_task, pretrained_model
+from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.references import any_model, fine_tuned_model, named_task, pretrained_model
 from flows.servers.signals import Ended
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json

@@ -106,6 +106,7 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
     """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
     from flows.cli.display import shown
     from flows.servers.temporary_server import ensure_server
+    from tasks.report.suites import kept_leaderboard
     from tasks.tracking.tracker import Tracker
 
     with shown(options.command, options.verbose):
@@ -120,14 +121,14 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
         from flows.servers.pools import INTERNAL
 
         with tags(INTERNAL):  # whose automations on a server that is set see to it, should this process be lost
-            return flow(filled)
+            result = flow(filled)
+        if not (tracker := Tracker()).served:
+            kept_leaderboard(tracker)  # for the next who asks, as MLflow is at hand here
+        return result
 
 
 def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Leaderboard, str]:
-    """Run a flow that fills the leaderboard: its board, and the words that lead to the page of all of it.
-
-    Keeps that one for the next who asks, as MLflow is at hand here.
-    """
+    """Run a flow that fills the leaderboard: its board, and the words that lead to the page of all of it."""
     from tasks.report.suites import kept_leaderboard
 
     board: Leaderboard = run(flow, filled, options)

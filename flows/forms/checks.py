@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.forms.readers import as_typed, task_name
-from flows.forms.references import WORDS, in_store, pretrained_model
+from flows.forms.references import pretrained_model
 from flows.forms.settings import FROM_TASK, sweep_on
 from gptcore.base.errors import InputError, refuse_password, require
 from gptcore.base.filesystems import require_s3
@@ -21,7 +21,7 @@ from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import REGISTRY, check_source, task_spec
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TokenizerCounts
-from tasks.store.references import check_start, named_tokenizer, without_label
+from tasks.store.references import check_start, named_tokenizer
 from tasks.store.store import Store
 
 ADDRESS_OPTIONS = {
@@ -286,33 +286,3 @@ def _each_once(tasks: list[Task]) -> list[Task]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"tasks: found {twice} twice, expected each name once")
     return tasks
-
-
-def any_model(store: Store, ref: str) -> Artifact:
-    """A model of the store, or of another one whose address ``ref`` is: pre-trained, or fine-tuned in either way.
-
-    :raises InputError: where none fits, or several do.
-    """
-    stages = ("pretrain", "finetune", "adapt")
-    ref = in_store(store, without_label(ref), stages)
-    stage = check_address(ref, stages)
-    if stage is None and ref != "latest":
-        found = [name for name in stages if store.starting(name, ref)]
-        if len(found) > 1:
-            raise InputError(f"--model {ref}: {' and '.join(WORDS[name] for name in found)}, expected a longer digest")
-        if not found:
-            raise store.missing(ref, *stages)
-        stage = found[0]
-    return pretrained_model(store, ref, generates=True) if stage in (None, "pretrain") else store.resolve(ref, stage)
-
-
-def check_address(ref: str, stages: tuple[str, ...]) -> str | None:
-    """The stage that an address names; None where ``ref`` is no address."""
-    if "/" not in ref:
-        return None
-    stage = f"/{ref.rstrip('/')}".split("/")[-2]  # the store itself may lie in a folder of such a name
-    if stage in stages:
-        return stage
-    raise InputError(
-        f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
-    )

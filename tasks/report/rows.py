@@ -76,6 +76,10 @@ class Row:
     """The rows that the fine-tunes' epochs were chosen on (FinetuneConfig.select); empty where none was."""
     differs: str = ""
     """Settings that tell one of our rows from others of its name and checkpoint, in few words."""
+    checkpoint: str = ""
+    """Digest of the pre-trained model that the row's fine-tunes start from; empty where they start from none."""
+    models: tuple[str, ...] = ()
+    """Addresses of the row's fine-tuned models, as far as MLflow was asked for them (``read_rows``)."""
     floors: Mapping[str, str] = field(default_factory=dict)
     """Of the best of several baselines: leaderboard column -> which it is."""
 

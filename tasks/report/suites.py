@@ -58,7 +58,7 @@ the commits that made it, and a row of several says so."""
 _VERSION = 1  # of what a suite's digest covers
 _CELL = "cell."  # tags: what stands behind a column's number
 _GLUE = "glue/"  # metrics: a task's part of GLUE's average
-_FILE_VERSION = 5  # of the file that keeps the rows
+_FILE_VERSION = 6  # of the file that keeps the rows
 _SQLITE = "sqlite:///"
 
 
@@ -113,7 +113,7 @@ def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
     data = suite.identity.get("data", {})
     chosen_on = chosen_on_of(dict(flatten(suite.identity)))
     row = (suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
-    return Row(*row, data=data, chosen_on=chosen_on)
+    return Row(*row, data=data, chosen_on=chosen_on, checkpoint=suite.identity.get("checkpoint", ""))
 
 
 def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequence[str] = PARTS) -> None:
@@ -255,6 +255,7 @@ def kept_row(run: MlflowRun, kind: Kind) -> Row:
     data = {name.removeprefix(of): value for name, value in run.data.params.items() if name.startswith(of)}
     name, chosen_on = run.info.run_name, chosen_on_of(run.data.params)
     row = Row(name, kind, tags.get("split", "dev"), {}, suite=tags["suite"], data=data, chosen_on=chosen_on)
+    row = dataclasses.replace(row, checkpoint=run.data.params.get("checkpoint", ""))
     return _whole(row, run.data.metrics, tags)
 
 
@@ -269,7 +270,28 @@ def read_rows(tracker: Tracker) -> list[Row]:
     runs = [(run, kept_row(run, kind)) for kind in kinds for run in tracker.search(EXPERIMENT, {"kind": kind})]
     runs = [(run, row) for run, row in runs if row.percent]
     words = told_apart([(label_of(row), run.data.params) for run, row in runs])
-    return [dataclasses.replace(row, differs=text) for (_, row), text in zip(runs, words, strict=True)]
+    models: dict[str, list[str]] = {}
+    for tuned in tracker.search(EXPERIMENT, {"kind": "finetune"}) if runs else ():
+        if "model" in tuned.data.tags:
+            models.setdefault(tuned.data.tags.get("suite_run", ""), []).append(tuned.data.tags["model"])
+    return [
+        dataclasses.replace(row, differs=text, models=tuple(models.get(run.info.run_id, ())))
+        for (run, row), text in zip(runs, words, strict=True)
+    ]
+
+
+def our_rows(ask: bool) -> list[Row]:
+    """The rows of our suites; none where MLflow has no database yet, which is not made for this.
+
+    :param ask: whether MLflow is asked, where the rows that are kept are of an older state.
+    """
+    tracker = Tracker()
+    state = _state(tracker.uri)
+    if ask and (tracker.served or state is not None):
+        rows: Sequence[Row] = kept_leaderboard(tracker)[0].rows
+    else:
+        rows, _ = _kept(state_folder() / "leaderboard.json", state) or ((), "")
+    return [row for row in rows if row.kind == "ours"]
 
 
 def kept_leaderboard(tracker: Tracker | None = None) -> tuple[Leaderboard, str]:
@@ -305,7 +327,7 @@ def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if state is None or kept["of"] != state:
             return None
-        rows = [Row(**{**row, "cells": _cells(row["cells"])}) for row in kept["rows"]]
+        rows = [Row(**{**row, "cells": _cells(row["cells"]), "models": tuple(row["models"])}) for row in kept["rows"]]
         return rows, str(kept["page"])
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

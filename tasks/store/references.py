@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gptcore.base.errors import InputError
@@ -18,8 +18,6 @@ from tasks.store.manifest import Manifest
 from tasks.store.records import Record
 from tasks.store.store import Store
 
-_LABEL = re.compile(r"^([0-9a-f]{12}) .*$")
-"""What :func:`checkpoint_label` writes; no address and no digest has a blank there."""
 _TOKENIZER = re.compile(r"/tokenizer/[0-9a-f]{4,64}/?$")
 
 
@@ -28,7 +26,7 @@ def teacher_model(store: Store, ref: str) -> Artifact:
 
     :raises InputError: where none fits, or several do.
     """
-    store, ref = _where(store, without_label(ref), "pretrain")
+    store, ref = _where(store, ref, "pretrain")
     if ref != "latest":
         return store.resolve(ref, "pretrain")
     for found in store.records("pretrain"):
@@ -43,11 +41,11 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
 
     The LSTM of Table 5 lies beside the others and is newer after that analysis; it is asked for by its digest.
 
-    :param ref: a digest or its beginning, an address, latest, or a :func:`checkpoint_label`.
+    :param ref: a digest or its beginning, an address, or latest.
     :param generates: whether latest has to be a model that predicts the next token of a text.
     :raises InputError: where none fits, or several do.
     """
-    store, ref = _where(store, without_label(ref), "pretrain")
+    store, ref = _where(store, ref, "pretrain")
     if ref != "latest":
         return store.resolve(ref, "pretrain")
     families = [(recorded_family(found.manifest["config"]["model"]), found) for found in store.records("pretrain")]
@@ -59,11 +57,6 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
         wanted = "one that generates text" if generates else "one that is more than an ablation"
         raise InputError(f"pretrain 'latest': found only {titles} in {store.url}, expected {wanted}")
     return store.resolve(ref, "pretrain")
-
-
-def without_label(ref: str) -> str:
-    """The digest of a :func:`checkpoint_label`; any other reference as it is."""
-    return _LABEL.sub(r"\1", ref)
 
 
 def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:
@@ -176,15 +169,29 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     """
     store, ref = _where(store, ref, "finetune")
     if ref in ("latest", "best"):
-        of_task = [record for record in store.records("finetune") if _task(record.manifest) == task]
-        newest = next(filter(store.whole, of_task), None)
-        if newest is None:
+        if (found := task_model(store, task, best=ref == "best")) is None:
             raise InputError(f"--model {ref}: found no model for {task} in {store.url}, expected a fine-tuned one")
-        return newest.artifact if ref == "latest" else _best(store, Lineage(store, of_task), of_task, newest).artifact
+        return found
     artifact = store.resolve(ref, "finetune")
     if (other := _task(store.manifest(artifact))) != task:
-        raise InputError(f"--model {ref}: a model for {other}, expected one for {task}")
+        raise InputError(f"--model {artifact.short}: a model for {other}, expected one for {task}")
     return artifact
+
+
+def task_model(store: Store, task: str, best: bool, among: Collection[str] | None = None) -> Artifact | None:
+    """The newest of a task's models, or the best of those scored on the same dev rows as it; None where there is none.
+
+    :param among: digests, of which alone it may be; None: any.
+    """
+    of_task = [
+        record
+        for record in store.records("finetune")
+        if _task(record.manifest) == task and (among is None or record.artifact.digest in among)
+    ]
+    newest = next(filter(store.whole, of_task), None)
+    if newest is None:
+        return None
+    return (_best(store, Lineage(store, of_task), of_task, newest) if best else newest).artifact
 
 
 def fine_tuned_tasks(store: Store) -> set[str]:

@@ -167,6 +167,23 @@ def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
     return Artifact(tags["stage"], tags["digest"], tags["artifact"])
 
 
+def model_of_run(tracker: Tracker, run_id: str) -> str:
+    """What stands for the model that a run's page is about: its address, or the digest of the leaderboard's row.
+
+    :raises InputError: no such run, or one that is about no model.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        tags = tracker.client.get_run(run_id).data.tags
+    except MlflowException:
+        raise InputError(f"run {run_id}: found none at {tracker.shown}, expected the page of a model's run") from None
+    found = tags.get("model") or tags.get("checkpoint") or tags.get("suite")
+    if not found:
+        raise InputError(f"run {run_id}: found {tags.get('mlflow.runName')}, expected the page of a model's run")
+    return found
+
+
 def _tags(entry: Entry) -> dict[str, str]:
     tags = {
         "result": entry.result,

@@ -16,7 +16,8 @@ import torch
 from flows import inference
 from flows.cli import models
 from flows.cli.main import main
-from flows.forms.checks import any_model
+from flows.forms.references import any_model
+from flows.forms.references import fine_tuned_model as fine_tuned
 from flows.inference import predict
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
@@ -25,11 +26,14 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import COLUMNS
 from gptcore.nlu.registry import task_spec
 from tasks.report.entries import task_interface
+from tasks.report.score import Score
+from tasks.report.suites import EXPERIMENT, Suite, kept_leaderboard, open_suite, our_rows, record_row, row_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.lineage import tokenizer_of
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.pyfunc import write_mlmodel
+from tasks.tracking.tracker import Tracker
 from tests.expected import expected as table_of
 from tests.flows.world import with_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer
@@ -230,10 +234,54 @@ def test_a_digest_that_begins_two_models_wants_to_be_longer(tmp_path, monkeypatc
     shelf = Shelf(tmp_path)
     first = shelf.checkpoint.digest[0]
     model = next(m for seed in range(200) if (m := shelf.finetune("rte", shelf.checkpoint, seed)).digest[0] == first)
-    with pytest.raises(InputError, match=f"--model {first}: a pre-trained model and a fine-tuned model, expected"):
+    said = rf"{first}: found \d of this name, {shelf.checkpoint.short} \(a pre-trained model\), .*; expected a longer"
+    with pytest.raises(InputError, match=said):
         any_model(shelf.store, first)
     assert any_model(shelf.store, model.short) == model
     assert any_model(shelf.store, f"{shelf.checkpoint.short} 1 x 8 of 2026") == shelf.checkpoint, "a list's label"
+
+
+def test_a_row_of_the_leaderboard_stands_for_its_models(tmp_path, monkeypatch, capsys):
+    """Its digest alone, its name, its page; from another store, too, and MLflow is not asked a second time."""
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shelf, tracker = Shelf(tmp_path / "store"), Tracker()
+    assert not our_rows(ask=True)
+    assert not (tmp_path / "mlflow.db").exists(), "made by nobody who only looks"
+    reached = {seed: shelf.finetune("rte", shelf.checkpoint, seed, score) for seed, score in enumerate((0.5, 0.7, 0.9))}
+    pages = {}
+    for label, seeds in (("of", (0, 1)), ("others", (2,)), ("scratch", ())):
+        suite = Suite(label, "ours", {"checkpoint": shelf.checkpoint.digest} if seeds else {"model": {}})
+        with open_suite(tracker, suite) as run:
+            record_row(run, row_of(suite, [Score("rte", 0, "dev", {"rte": 60.0}, origin=suite.identity)]))
+        for seed in seeds:
+            tags = {"kind": "finetune", "suite_run": run.run_id, "model": reached[seed].url}
+            pages[seed] = tracker.open(EXPERIMENT, f"rte seed {seed}", f"{label}/{seed}", tags, {}, run.run_id).url
+        pages[label], pages[f"{label}'s"] = run.url, suite.name
+    name, scratch = pages["of's"], pages["scratch's"]
+    digest = name.rpartition(" ")[2]
+    kept_leaderboard()
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.report.suites.read_rows", lambda _: pytest.fail("MLflow was asked"))
+        for ref in (digest, name, f"{name} (lr 1e-4)", digest.upper()):
+            assert fine_tuned(shelf.store, ref, "rte") == reached[1], "the better of its own two"
+            assert any_model(shelf.store, ref) == shelf.checkpoint
+            assert any_model(Store(tmp_path / "another"), ref) == shelf.checkpoint
+        assert fine_tuned(shelf.store, pages["of"], "rte") == reached[1]
+        assert fine_tuned(shelf.store, pages[2], "rte") == reached[2], "a fine-tune's own page"
+        near = f"{digest[:5]}{'0' if digest[5] != '0' else '1'}"
+        for call, words in (
+            (lambda: any_model(shelf.store, scratch), f"{scratch}: a row that starts from random weights"),
+            (lambda: fine_tuned(shelf.store, digest, "cola"), f"{name}: found no fine-tuned model for cola"),
+            (lambda: any_model(shelf.store, near), f"close to it: {digest}"),
+            (lambda: any_model(shelf.store, "latset"), "close to it: latest"),
+            (lambda: any_model(shelf.store, f"x/#/runs/{'0' * 32}"), f"run {'0' * 32}: found none"),
+        ):
+            with pytest.raises(InputError, match=words):
+                call()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=ROW))
+        assert main(["predict", "rte", "--model", digest, "--store", shelf.store.url]) == 0
+    assert f"model: {reached[1].short} rte seed 1, dev score 70.0" in capsys.readouterr().err
 
 
 def test_a_layout_that_cannot_hold_the_model_exactly_is_refused(shelf, tmp_path):
