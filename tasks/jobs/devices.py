@@ -26,8 +26,8 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 _LISTED = re.compile(r"GPU \d+: (.*) \(UUID: (GPU-[^)]+)\)")
 _SMI_SECONDS = 60.0  # a machine of eight GPUs that nobody has used yet takes seconds for each
 _SHARE = 0.3
-"""Of the speed of matrix products alone, what a training reaches: the share that infra/README.md's plan for scale
-assumes of a GPU. Updates on two cores that other work shared, bfloat16: 0.32 (117 M), 0.24 (small), 0.08 (demo)."""
+"""Of the speed of matrix products alone, what a training reaches. Updates on two cores that other work shared,
+bfloat16: 0.32 (117 M), 0.24 (small), 0.08 (demo)."""
 _SECONDS = 120.0  # a machine that takes longer for a second's products cannot train
 
 
