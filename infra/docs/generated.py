@@ -30,7 +30,7 @@ def write_pages(source: Path | str) -> None:
     folder = Path(source) / "reference" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
     made = {"commands": commands(), "settings": settings(), "tasks": tasks()}
-    for name, lines in (made | {room: python(room, modules) for room, modules in rooms().items()}).items():
+    for name, lines in ({room: python(room, modules) for room, modules in rooms().items()} | made).items():
         page, text = folder / f"{name}.md", _HEAD + "\n".join(lines) + "\n"
         if not page.exists() or page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")
