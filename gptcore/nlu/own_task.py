@@ -120,6 +120,13 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     return Task(_with_positive(spec, positive, given), finetune)
 
 
+def free_name(text: str) -> str:
+    """A name that a task may have, made of what a file or a folder is called."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")
+    name = name if name[:1].isalpha() else f"task-{name}".strip("-")
+    return (f"own-{name}" if name in _RESERVED else name)[:32]
+
+
 def own_task_name(url: str) -> str:
     """The name that a task's file gives, whatever else is wrong with it: who asks a model needs no rows.
 

@@ -5,6 +5,7 @@ The entries themselves are data: ``tasks.toml``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -45,6 +46,7 @@ REGISTRY: dict[str, TaskSpec] = {spec.name: spec for spec in TWELVE}
 
 TASK_OF_COLUMN = {column: spec.name for spec in TWELVE for column in spec.paper}
 COLUMNS = tuple(TASK_OF_COLUMN)
+_ROWS = re.compile(r"\.(csv|tsv|jsonl|parquet)(\.gz|\.zst)?$", re.IGNORECASE)
 """The leaderboard's columns, in the order of Tables 2, 3 and 4."""
 
 BEYOND: dict[str, TaskSpec] = {spec.name: spec for spec in BEYOND_THE_PAPER}
@@ -80,6 +82,9 @@ def task_spec(name: str) -> TaskSpec:
     known = REGISTRY | BEYOND
     if name in known:
         return known[name]
+    if _ROWS.search(name):
+        hint = f"gptmill init-task {name} writes the file that describes them"
+        raise InputError(f"{name}: found rows, expected a task; {hint}")
     raise InputError(f"task: found {name!r}, {nearest(name, known)}")
 
 

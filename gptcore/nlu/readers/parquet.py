@@ -58,6 +58,29 @@ def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
         raise _broken(url, number, error) from error
 
 
+def read_every_column(url: str) -> Iterator[Record]:
+    """The rows of a file that no task describes: of its columns all that a task could read, labels in their spelling.
+
+    :raises InputError: as :func:`read_parquet`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with fsspec.open(url, "rb") as raw:
+            schema = pq.read_schema(raw)
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(url, 0, error) from error
+    columns = {}
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        form = "labels" if _is(kind, "list of strings") else "single"
+        if form == "labels" or _is(kind, "number or string"):
+            spec = TaskSpec("rows", "", "parquet", form, {}, (), name, (), 0, {})
+            columns[name] = [row.columns[name] for row in read_parquet(url, spec, HubSet("", {}))]
+    for number, values in enumerate(zip(*columns.values(), strict=True), start=1):
+        yield Record(url, str(number), dict(zip(columns, values, strict=True)), unit="row")
+
+
 def _broken(url: str, number: int, error: Exception) -> InputError:
     reason = " ".join(str(error).split())
     return InputError(f"{url}, after row {number}: found {type(error).__name__}: {reason}, expected a parquet file")

@@ -21,6 +21,7 @@ import fsspec
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import file_system
 from gptcore.nlu.examples import Record, show
+from gptcore.nlu.readers.header import is_row, names_line
 from gptcore.nlu.registry import Format, TaskSpec
 
 csv.field_size_limit(1 << 30)  # characters of a cell; what Python allows, 131,072, is less than a book has
@@ -34,6 +35,7 @@ _FOREIGN = {
     b"\xfe\xff": "UTF-16",
 }
 """The first bytes of what is not read -> what it is."""
+_LOOKED_AT = 1000  # rows that tell what the columns of a file without a header are
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
 
 
@@ -109,14 +111,20 @@ def _decode(data: bytes, url: str, offset: int, line: int) -> str:
 
 def _read_tsv(url: str, spec: TaskSpec) -> Iterator[Record]:
     """Tab-separated lines without quoting."""
-    return _table(
-        url, spec, ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in rows_of(lines(url)))
-    )
+    return _table(url, spec, tsv_rows(url))
 
 
 def _read_csv(url: str, spec: TaskSpec) -> Iterator[Record]:
     """Comma-separated rows with quotes; a quoted cell may span lines."""
     return _table(url, spec, csv_rows(url))
+
+
+def tsv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
+    """The number of each line of a tab-separated file (from 1), and its cells.
+
+    :raises InputError: as :func:`lines`.
+    """
+    return ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in rows_of(lines(url)))
 
 
 def csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
@@ -145,9 +153,10 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
             names = cells
             for column in sorted(spec.required_columns):
                 if names.count(column) != 1:
+                    hint = "" if not spec.home or spec.required_columns & {*names} else _headless(spec, names, rows)
                     raise InputError(
                         f"{url}, line {line}, column {column!r}: found {names.count(column)} times in the header "
-                        f"{show(names)}, expected once"
+                        f"{show(names)}, expected once{hint}"
                     )
         elif cells == names or (header and sorted(cell.strip().casefold() for cell in cells) == header):
             hint = f": {', '.join(cells)} (`columns` are for a file without such a line)" if spec.columns else ""
@@ -158,6 +167,13 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
             )
         else:
             yield Record(url, str(line), dict(zip(names, cells, strict=True)))
+
+
+def _headless(spec: TaskSpec, first: list[str], rest: Iterator[tuple[int, list[str]]]) -> str:
+    """What helps a task of somebody's own where the file's first line has none of the names."""
+    rows = [first, *(cells for _, cells in itertools.islice(rest, _LOOKED_AT))]
+    row = "it looks like a row" if is_row(first) else "if it is a row"
+    return f"; {row}, the task's file names the columns: {names_line(spec, rows)}"
 
 
 def read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:

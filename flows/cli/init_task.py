@@ -1,0 +1,37 @@
+"""The file of a user's own task, written after what its rows look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flows.cli.datasets import check_task
+from flows.forms.readers import listed
+from flows.servers.environment import absolute
+from gptcore.base.errors import require
+from gptcore.base.files import write_bytes_atomic
+from gptcore.base.filesystems import exists, file_system
+from gptcore.nlu.guess import guess_task, task_text
+
+
+def init_task(rows: str, label: str, labels: str, name: str, out: str) -> None:
+    """Write the file, and print it with what ``gptmill datasets check`` says of it; whole and right, or not at all.
+
+    :param rows: the address of the training rows.
+    :param label: the column of the label; empty: it is told by the rows, as are the labels, comma-separated.
+    :param out: the file to write; empty: beside the rows, or here where these are not on this machine.
+    :raises InputError: no rows there, a file is there already, or as :func:`guess_task` and :func:`check_task`.
+    """
+    require(exists(*file_system(rows)), f"{rows}: found nothing there, expected a file of rows")
+    folder, _, file = rows.rpartition("/")
+    path = Path(out) if out else Path("" if "://" in rows else folder, f"{file.partition('.')[0]}.toml")
+    require(not path.exists(), f"--out {path}: is there already, expected a new file")
+    beside = "://" not in rows and Path(folder).absolute() == path.parent.absolute()
+    text = task_text(guess_task(rows, label, listed(labels), name, "" if beside else f"{absolute(folder or '.')}/"))
+    write_bytes_atomic(path, text.encode("utf-8"))
+    try:
+        print(f"{path}:\n\n{text}", flush=True)
+        check_task(str(path), "")
+    except BaseException:
+        path.unlink()
+        raise
+    print(f"\nnext: gptmill finetune {path}")

@@ -1,0 +1,284 @@
+"""The task that a file of rows seems to hold: its form, columns, labels and metrics, each with the reason for it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gptcore.base.errors import InputError, require
+from gptcore.base.filesystems import exists, file_system
+from gptcore.nlu.examples import Record, show
+from gptcore.nlu.forms import FORMS, MISSING, label_text
+from gptcore.nlu.forms.form import grade_of
+from gptcore.nlu.own_task import free_name
+from gptcore.nlu.readers.header import few, is_row, of_texts
+from gptcore.nlu.readers.parquet import read_every_column
+from gptcore.nlu.readers.text_files import READERS, csv_rows, lines, tsv_rows
+from gptcore.nlu.spec import Format, TaskSpec
+
+Fields = dict[str, tuple[Any, str]]
+"""A field of a task's file -> its value, and the reason where there is one to give."""
+
+_CALLED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_NAMES = {*_CALLED["labels"], *_CALLED["texts"], *itertools.chain(*_CALLED["pairs"])}
+_COUNTED = re.compile(r"(.*?)[ _-]?(\d+|[a-z])")
+_ALIKE = re.compile("duplicate|paraphras|similar|equivalent", re.IGNORECASE)  # in what a symmetric pair's label says
+_NO_LABEL = "-"  # how SNLI writes that its raters did not agree
+_LOOKED_AT = 1000  # rows that tell whether a file has a header
+_LISTED = 20  # labels that a file names; where there are more, its rows do
+_TIMES = 2  # how often the commonest label stands to the rarest where accuracy says too little
+_BARE = TaskSpec("rows", "", "csv", "single", {}, (), "", (), 0, {})
+
+
+def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str = "", folder: str = "") -> Fields:
+    """The fields of a task's file.
+
+    :param url: any fsspec URL of the training rows.
+    :param label: the column of the label; empty: the one that is called so, or the only one of few values.
+    :param labels: in the order of their classes; rows with others are left out. Empty: those of the rows.
+    :param name: of the task; empty: after the file's.
+    :param folder: of the rows, as the task's file has to say it; empty: it lies there, too.
+    :raises InputError: as the reader of the format; no rows, or none that a task can be made of; or, with the option
+        that says it, what only the user knows.
+    """
+    rows = _Rows(url, label)
+    column, why = _label_column(rows, label)
+    texts = _texts(rows, column, labels)
+    beside = _beside(rows, column)
+    paths = {
+        "train": (folder + rows.file, ""),
+        **{s: (folder + other.file, "beside it") for s, other in beside.items()},
+    }
+    share = f"no file of dev rows: this share of the {len(rows.rows):,} rows, drawn by a seed"
+    return {
+        "name": (name or _name(url), ""),
+        "format": (rows.format, ""),
+        **({"columns": (rows.names, "it has no header line")} if rows.headless else {}),
+        **texts,
+        "label": (column, why),
+        **_answers([rows, *beside.values()], column, FORMS[texts["form"][0]], labels),
+        **paths,
+        **({} if "dev" in beside else {"holdout": (0.1 if len(rows.rows) >= _LOOKED_AT else 0.2, share)}),
+    }
+
+
+def task_text(fields: Fields) -> str:
+    """The task's file.
+
+    :raises InputError: a text that no file in UTF-8 can hold.
+    """
+    lines = {f"{name} = {_toml(value)}": why for name, (value, why) in fields.items()}
+    width = min(48, max(map(len, lines)))
+    return "".join(f"{line:<{width}}  # {why}\n" if why else f"{line}\n" for line, why in lines.items())
+
+
+def _toml(value: Any) -> str:
+    """Texts, numbers and lists are written as in JSON, but for one control character."""
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    require(not re.search("[\ud800-\udfff]", text), f"found {show(value)}, expected text without unpaired surrogates")
+    return text
+
+
+def _name(url: str) -> str:
+    folder, _, file = url.rpartition("/")
+    alone = folder.rpartition("/")[2] or Path.cwd().name  # where the file is called train, and no more
+    return free_name(re.sub(r"[-_.]?train[-_.]?", "", file.partition(".")[0]) or alone)
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()
+
+
+class _Rows:
+    """The rows of a file, and what stands in their columns."""
+
+    def __init__(self, url: str, label: str) -> None:
+        self.url, self.file, self.headless = url, url.rpartition("/")[2], False
+        self.format, rows = self._read(label)
+        self.rows = list(rows)
+        require(self.rows, f"{url}: found no rows, expected two or more")
+        self.names = list(self.rows[0].columns)
+
+    def _read(self, label: str) -> tuple[Format, Iterable[Record]]:
+        """The format, told by what stands in the file, and the rows."""
+        if self.file.lower().endswith(".parquet"):
+            return "parquet", read_every_column(self.url)
+        first = next(lines(self.url), (1, ""))[1]
+        if first.lstrip().startswith("{"):
+            return "jsonl", READERS["jsonl"](self.url, _BARE)
+        format: Format = "tsv" if "\t" in first and ".csv" not in self.file.lower() else "csv"
+        looked = itertools.islice((tsv_rows if format == "tsv" else csv_rows)(self.url), _LOOKED_AT)
+        cells = [row for _, row in looked]
+        require(cells, f"{self.url}: found no rows, expected two or more")
+        names = cells[0]
+        found = next((word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if mark in names[0]), "nothing")
+        expected = "commas, tabs in a .tsv, or one JSON object a line"
+        require(len(names) > 1, f"{self.url}, line 1: found {found} between columns, expected {expected}")
+        columns = zip(*(row for row in cells if len(row) == len(names)), strict=True)
+        again = any(column[0] in column[1:] for column in columns)  # which a label does, and a column's name does not
+        known = label in names or any(_plain(name) in _NAMES for name in names)
+        self.headless = not known and (again or is_row(names))
+        if self.headless:
+            names = [f"c{number}" for number in range(1, len(names) + 1)]
+        spec = replace(_BARE, columns=tuple(names) if self.headless else (), label=names[0])
+        return format, READERS[format](self.url, spec)
+
+    def values(self, name: str) -> list[Any]:
+        """What stands in a column."""
+        return [row.columns.get(name) for row in self.rows]
+
+    def several(self, name: str) -> bool:
+        """Whether rows have any number of labels in a column: lists, or texts with semicolons between them."""
+        values = self.values(name)
+        parts = {part for value in values for part in str(value).split(";")}
+        mixed = any(";" in str(value) for value in values) and len(parts) < len({*map(str, values)})
+        return mixed or all(isinstance(value, list) for value in values)
+
+    def labels(self, name: str) -> list[str]:
+        """The labels in a column, in their one spelling; what is none, in Python's."""
+        form = FORMS["labels" if self.several(name) else "single"]
+        found = [label for value in self.values(name) for label in form.label_texts(value)]
+        return [label if isinstance(label, str) else repr(label) for label in found]
+
+    def numeric(self, name: str) -> bool:
+        """Whether a column holds numbers."""
+        return all(grade_of(label) is not None for label in self.labels(name) if label != MISSING)
+
+    def graded(self, name: str) -> bool:
+        """Whether a column's numbers are grades: it is called so, or they have fractions."""
+        whole = all(float(label).is_integer() for label in self.labels(name) if label) if self.numeric(name) else True
+        return self.numeric(name) and (_plain(name) in _CALLED["grades"] or not whole)
+
+    def but(self, label: str = "") -> list[str]:
+        """The columns besides the label's that do not only number the rows."""
+        return [name for name in self.names if name != label and _plain(name) not in _CALLED["numbering"]]
+
+
+def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
+    """The column of the label, and why it is that one."""
+    if given:
+        require(given in rows.names, f"--label: found {given!r}, expected one of {', '.join(rows.names)}")
+        return given, "as --label says"
+    named = [name for name in rows.but() if _plain(name) in _CALLED["labels"]]
+    found = named or [name for name in rows.but() if few(rows.labels(name))] or list(filter(rows.graded, rows.but()))
+    if len(found) == 1:
+        n_values = len(set(rows.labels(found[0])))
+        return found[0], "by its name" if named else f"{n_values} different values in {len(rows.rows)} rows"
+    which = f"{', '.join(found)}, each of which could be the label" if found else ", ".join(rows.names)
+    raise InputError(f"{rows.url}: found the columns {which}, expected --label COLUMN")
+
+
+def _texts(rows: _Rows, label: str, labels: Sequence[str]) -> Fields:
+    """The form, and the columns of the texts."""
+    texts = [name for name in rows.but(label) if all(isinstance(value, str) for value in rows.values(name))]
+    named = {_plain(name): name for name in texts}
+    if pair := next((pair for pair in _CALLED["pairs"] if {*pair} <= named.keys()), None):
+        return _pair([named[name] for name in pair], rows, label, "by their names")
+    if options := _options(rows, texts, label, labels):
+        others = [name for name in texts if name not in options][:2]
+        why = f"{show(label)} says which of {len(options)} columns is right"
+        return {"form": ("choices", why), "fields": (others, ""), "choices": (options, "")}
+    texts = [name for name in texts if not rows.numeric(name)]
+    texts = [name for name in texts if of_texts(rows.values(name)) or _plain(name) in _CALLED["headings"]] or texts
+    require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
+    several = rows.several(label)
+    if len(texts) == 2 and not several and _plain(texts[0]) not in _CALLED["headings"]:
+        return _pair(texts, rows, label, f"form single with [{_toml(texts)}] joins them")
+    longest = max(texts, key=lambda name: sum(map(len, rows.values(name))))
+    fields: list[Any] = [longest]
+    why = "" if len(texts) == 1 else f"the longest texts; others: {', '.join(map(show, texts))}"
+    if len(texts) == 2:
+        fields, why = [texts], "joined"
+    form = ("labels", "any number of labels a row") if several else ("single", "a text with one label")
+    return {"form": form, "fields": (fields, why)}
+
+
+def _pair(fields: list[str], rows: _Rows, label: str, why: str) -> Fields:
+    found: Fields = {"form": ("pair", "two texts with one label"), "fields": (fields, why)}
+    if rows.graded(label) or _ALIKE.search(" ".join([label, *set(rows.labels(label))])):
+        found["symmetric"] = (True, "neither text is the first one by nature")
+    return found
+
+
+def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str]) -> list[str]:
+    """The columns of choices: counted ones, one of which the label names in each row; empty: there are none."""
+    groups: dict[str, dict[int, str]] = defaultdict(dict)
+    for name in texts:
+        if counted := _COUNTED.fullmatch(_plain(name)):
+            groups[counted[1]][int(counted[2]) if counted[2].isdecimal() else ord(counted[2])] = name
+    for stem, group in groups.items():
+        options = [group[number] for number in sorted(group) if {number - 1, number + 1} & group.keys()]
+        if len(options) < 2 or len(options) == len(texts) or len(labels) not in (0, len(options)):
+            continue
+        spec = replace(_BARE, form="choices", label=label, choices=tuple(options))
+        try:
+            if not labels:
+                FORMS["choices"].labels_of(spec, zip(rows.rows, rows.labels(label), strict=True))
+            return options
+        except InputError:
+            called = f"--labels A,B,...: what {label} is where the right one is {', '.join(options)}"
+            found = show(sorted(set(rows.labels(label)))[:_LISTED])
+            if stem in _CALLED["options"]:
+                raise InputError(f"{rows.url}: {label}: found {found}, expected {called}") from None
+    return []
+
+
+def _beside(rows: _Rows, label: str) -> dict[str, _Rows]:
+    """The files of labelled dev and test rows that lie beside a file which is called train."""
+    found: dict[str, _Rows] = {}
+    for split in ("dev", "test") if "train" in rows.file else ():
+        urls = (rows.url.removesuffix(rows.file) + rows.file.replace("train", word) for word in _CALLED[split])
+        if url := next((url for url in urls if exists(*file_system(url))), ""):
+            other = _Rows(url, label)
+            if label in other.names and MISSING not in other.labels(label):
+                found[split] = other
+    return found
+
+
+def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]) -> Fields:
+    """The labels or the range of grades, the labels that are none, and the metrics.
+
+    :param parts: the training rows, and those beside them.
+    """
+    place = f"{parts[0].url}: {label}"
+    found = {each for part in parts for each in part.labels(label)}
+    if form.choices:
+        return {**({"labels": (list(given), "")} if given else {}), "metrics": (["accuracy"], "")}
+    dropped = found - {*map(label_text, given)} if given else found & {MISSING, _NO_LABEL}
+    if not given and "-1" in found and found - dropped - {"-1"} <= {*map(str, range(_LISTED))}:
+        expected = "--labels=-1,0,1 where it is a class, --labels 0,1 where such rows have none"
+        require(len(found - dropped) > 3, f"{place}: found -1 beside 0 and 1, expected {expected}")
+        dropped = dropped | {"-1"}
+    kept = found - dropped
+    fields: Fields = {"dropped_labels": (sorted(dropped), "rows without a label are left out")} if dropped else {}
+    if form.graded and not given and parts[0].graded(label):
+        grades = [float(each) for each in kept]
+        fields["score_range"] = ([math.floor(min(grades)), math.ceil(max(grades))], "graded")
+        return {**fields, "metrics": (["pearson", "spearman"], "")}
+    labels = list(given or form.labels_of(_BARE, ((parts[0].rows[0], each) for each in kept)))
+    n_labels = f"{place}: found {len(labels):,} different ({show(labels[:_LISTED])})"
+    require(2 <= len(labels) <= form.most_labels, f"{n_labels}, expected 2 to {form.most_labels}, or another --label")
+    if len(labels) <= _LISTED or given or len(parts) > 1:
+        fields["labels"] = (labels, "in the order of their classes")
+    counts = Counter(parts[0].labels(label))
+    return fields | (_metrics(counts, labels) if not form.several else {"metrics": (["micro_f1", "accuracy"], "")})
+
+
+def _metrics(counts: Counter[str], labels: Sequence[str]) -> Fields:
+    """The metrics that suit how often each label stands in the training rows."""
+    rarest, *_, commonest = sorted(labels, key=lambda each: counts[label_text(each)])
+    times = counts[label_text(commonest)] / max(1, counts[label_text(rarest)])
+    if times < _TIMES:
+        return {"metrics": (["accuracy"], "the labels are balanced")}
+    why = f"{show(commonest)} is {times:.1f} times as frequent as {show(rarest)}"
+    if len(labels) > 2:
+        return {"metrics": (["macro_f1", "accuracy"], why)}
+    return {"metrics": (["f1", "accuracy"], why), "positive": (rarest, "the label that F1 is of")}

@@ -1,0 +1,181 @@
+"""A task's file that is written after what rows look like: what is guessed, what is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.cli.main import main
+from gptcore.nlu.forms import form_of, label_text
+from gptcore.nlu.forms.form import grade_of
+from gptcore.nlu.guess import guess_task, task_text
+from gptcore.nlu.own_task import read_own_task
+from gptcore.nlu.readers import iterate
+from tests.expected import expected as table_of
+from tests.flows.test_public_inputs import INPUTS, Case, copied
+
+MEANT: dict[str, tuple[str, list[Any]]] = {
+    "a1": ("", ["yes", "no"]),
+    "a2": ("--labels=one,two,three", ["a", "e", "i"]),
+    "b1": ("--labels=1,2,3", ["a", "e"]),
+    "c1": ("", ["0", "1"]),
+    "d1": ("", ["0", "1", "1"]),
+    "d2": ("", ["false", "true"]),
+    "d3": ("--labels=0,1", ["0", "1"]),
+    "e1": ("", [1e-05, 0.5, 1.0, 4.5]),
+    "e2": ("", [1.0, 1e-05]),
+    **dict.fromkeys(("f1", "h1", "h2", "j1", "k1", "o1", "o2"), ("", ["p", "q"])),
+    "k2": ("", [1.5, 0.5]),
+    "l1": ("", ["junk", "ok", "ok", "ok"]),
+    "m1": ("", ["Dryer", "Dryer ", "dryer"]),
+    "n1": ("--label", []),
+}
+"""Input -> the option that is asked for, if any, with an answer; and what the rows' labels then mean."""
+
+
+def answers(file: Path) -> list[Any]:
+    """What each row of a task is answered with, in the order of the file."""
+    spec = read_own_task(str(file)).spec
+    rows = [row for split in ("train", "dev") for row in iterate(spec, "", split)]
+    rows.sort(key=lambda row: int(row.row.rpartition(":")[2]))
+    return [row.choices[int(row.label or 0)] if row.choices else form_of(spec).spelled(spec, row.label) for row in rows]
+
+
+def run(*arguments: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = main(["init-task", *arguments])
+    return code, "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_every_public_input_is_guessed_or_asked_about(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert MEANT.keys() == {path.stem for path in INPUTS.glob("*.toml")}
+    task = Path(copied(Case(name, [], "", ""), tmp_path))
+    task.unlink()
+    (rows,) = tmp_path.iterdir()
+    option, meant = MEANT[name]
+    code, printed = run(str(rows), capfd=capfd)
+    if option:
+        assert (code, list(tmp_path.iterdir())) == (2, [rows])
+        assert re.fullmatch(rf"gptmill: error: {rows}: .* {option.partition('=')[0]}\b.*\n", printed)
+    if "=" in option:
+        code, printed = run(str(rows), option, capfd=capfd)
+    if meant:
+        assert code == 0, printed
+        assert printed.startswith(f"{task}:\n\n{task.read_text()}\n{name}: ")
+        assert printed.endswith(f"\nnext: gptmill finetune {task}\n")
+        assert answers(task) == meant
+
+
+@pytest.mark.parametrize(("file", "content", "options", "meant"), table_of(__file__, "test_what_files_are_taken_for"))
+def test_what_files_are_taken_for(
+    file: str, content: list[str], options: list[str], meant: dict[str, Any], tmp_path: Path
+) -> None:
+    rows, (label, *_) = tmp_path / file, (*options, "")
+    rows.write_text(
+        "".join(f"{line.replace('{n}', str(n))}\n" for n in range(12) for line in content[n > 0 :]), encoding="utf-8"
+    )
+    fields = guess_task(str(rows), label)
+    found = {name: value for name, (value, _) in fields.items()}
+    assert {name: found.get(name) for name in meant} == meant
+    (tmp_path / "own.toml").write_text(task_text(fields), encoding="utf-8")
+    read_own_task(str(tmp_path / "own.toml"))
+
+
+@pytest.mark.parametrize(("content", "expected"), table_of(__file__, "test_what_is_asked_or_refused"))
+def test_what_is_asked_or_refused(
+    content: str, expected: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(content, encoding="utf-8")
+    code, printed = run(str(rows), capfd=capfd)
+    assert (code, list(tmp_path.iterdir())) == (2, [rows])
+    assert re.search(expected, printed), printed
+
+
+def test_files_that_lie_beside_are_taken_and_what_is_there_stays(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "News 20"
+    folder.mkdir()
+    for file, label in (("train.csv", "label"), ("valid.csv", "label"), ("test.csv", "number")):
+        (folder / file).write_text(f"text,{label}\n" + "".join(f"words of {n},{n % 2}\n" for n in range(9)))
+    out = tmp_path / "elsewhere.toml"
+    code, printed = run(str(folder / "train.csv"), "--out", str(out), capfd=capfd)
+    assert code == 0, printed
+    written = tomllib.loads(out.read_text())
+    assert {name: written.get(name) for name in ("name", "train", "dev", "test", "holdout")} == {
+        "name": "news-20",  # of the folder, as the file is called after its split
+        "train": str(folder / "train.csv"),
+        "dev": str(folder / "valid.csv"),
+        "test": None,  # it has no labels
+        "holdout": None,
+    }
+    code, printed = run(str(folder / "train.csv"), "--out", str(out), capfd=capfd)
+    assert (code, printed) == (2, f"gptmill: error: --out {out}: is there already, expected a new file\n")
+
+
+NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    names=st.lists(NAME, min_size=2, max_size=2, unique=True),
+    labels=st.lists(NAME, min_size=2, max_size=5, unique_by=label_text).filter(
+        lambda labels: not {"", "-"} & {*map(label_text, labels)} and any(grade_of(label) is None for label in labels)
+    ),
+)
+def test_any_names_and_labels_are_read_again_as_they_are(names: list[str], labels: list[str]) -> None:
+    text, label = names
+    with TemporaryDirectory() as folder:
+        rows, file = Path(folder, "rows.jsonl"), Path(folder, "own.toml")
+        lines = [{text: f"words of {n}", label: value} for n, value in enumerate(labels * 3)]
+        rows.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        several = any(";" in value for value in labels)
+        file.write_bytes(task_text(guess_task(str(rows), label)).encode())
+        spec = read_own_task(str(file)).spec
+        assert (spec.fields, spec.label) == ((text,), label)
+        if not several:
+            assert sorted(spec.labels) == sorted(map(label_text, labels))
+            assert answers(file) == [label_text(value) for value in labels * 3]
+
+
+# --- rows without a header, and rows where a task is expected
+
+
+def test_rows_without_a_header_are_told_with_the_line_that_names_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        f"main-news\t2012test\t{n:04d}\t{n % 6}.000\tA plane {n} takes off .\tAn air plane flies ." for n in range(9)
+    ]
+    (tmp_path / "rows.tsv").write_text("".join(f"{line}\n" for line in lines))
+    given = 'name = "own"\nformat = "tsv"\nform = "pair"\nfields = ["a", "b"]\nlabel = "score"\nscore_range = [0, 5]\n'
+    task = tmp_path / "own.toml"
+    task.write_text(f'{given}train = "rows.tsv"\nholdout = 0.2\n')
+    assert main(["datasets", "check", str(task)]) == 2
+    found = capfd.readouterr().err
+    assert "it looks like a row, the task's file names the columns" in found
+    names = re.search(r"columns = .*", found)
+    assert names
+    assert names[0] == 'columns = ["c1", "c2", "c3", "score", "a", "b"]'
+    task.write_text(f"{task.read_text()}{names[0]}\n")
+    assert main(["datasets", "check", str(task)]) == 0
+
+
+@pytest.mark.parametrize("command", ["finetune", "datasets check", "predict --model best", "pipeline --tasks"])
+def test_rows_in_the_place_of_a_task_lead_to_this_command(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "my/rows.csv"]) == 2
+    assert capfd.readouterr().err == (
+        "gptmill: error: my/rows.csv: found rows, expected a task; "
+        "gptmill init-task my/rows.csv writes the file that describes them\n"
+    )
