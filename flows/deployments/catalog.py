@@ -21,7 +21,17 @@ from flows.knowledge.flow import knowledge
 from flows.knowledge.reason import reason
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
-from flows.servers.pools import CPU, GPU, INTERNAL, OFFERED, POOLS, TRAINING
+from flows.servers.pools import (
+    ANALYSIS,
+    CPU,
+    INTERNAL,
+    INTERNAL_TRAINING,
+    OFFERED,
+    POOLS,
+    START,
+    TRAINERS,
+    TRAINING,
+)
 from flows.sweep.flow import sweep
 from flows.trainings.leaderboard import leaderboard
 from flows.trainings.train import train
@@ -36,11 +46,27 @@ class Offer:
     flow: Any
     pool: str = CPU
     internal: bool = False
+    called: str = ""
+    """Where the flow's own name does not say what it is for."""
+    text: str = ""
+    """Where neither the form nor the flow says it."""
+    group: str = ""
+    """One more tag, by which the page of deployments shows a few of them."""
 
     @property
     def name(self) -> str:
-        """The deployment is called as its flow."""
-        return str(self.flow.name)
+        """The deployment is called as its flow, or what it is for."""
+        return self.called or str(self.flow.name)
+
+    @property
+    def address(self) -> str:
+        """How Prefect's clients name it: ``flow/deployment``."""
+        return f"{self.flow.name}/{self.name}"
+
+    @property
+    def former(self) -> str:
+        """The address that earlier versions gave it."""
+        return f"{self.flow.name}/{self.flow.name}"
 
     @property
     def form(self) -> type[Form] | None:
@@ -51,12 +77,12 @@ class Offer:
     @property
     def description(self) -> str:
         """What the page says under the name."""
-        return ((self.form or self.flow).__doc__ or "").strip()
+        return self.text or ((self.form or self.flow).__doc__ or "").strip()
 
     @property
     def tags(self) -> list[str]:
-        """What the automations know it by."""
-        return [INTERNAL, TRAINING] if self.internal else [OFFERED]
+        """What the automations know it by, and its group."""
+        return [INTERNAL, TRAINING] if self.internal else [OFFERED, *([self.group] if self.group else [])]
 
     @property
     def entrypoint(self) -> str:
@@ -79,15 +105,21 @@ class Offer:
         return {"parameters": {name: value for name, value in defaults.items() if name in fields and value}}
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
 OFFERS = [
-    Offer(pipeline),
-    Offer(pretrain, GPU),
+    Offer(pipeline, group=START),
+    Offer(pretrain, TRAINERS),
     Offer(distil),
-    Offer(finetune, GPU),
+    Offer(finetune, TRAINERS, group=START),
     Offer(finetune_all),
-    *(Offer(found.load()) for found in analyses().values()),
-    *map(Offer, [knowledge, reason, sweep, abstracts, abstracts_tables, generate, few_shot, leaderboard]),
-    Offer(train, GPU, internal=True),
+    *(Offer(found.load(), text=_sentence(found.text), group=ANALYSIS) for found in analyses().values()),
+    *map(Offer, [knowledge, reason, sweep, abstracts, abstracts_tables]),
+    Offer(generate, called="abstracts-generate"),
+    *map(Offer, [few_shot, leaderboard]),
+    Offer(train, TRAINERS, internal=True, called=INTERNAL_TRAINING),
 ]
 
 

@@ -8,6 +8,7 @@ schedules that somebody made in the browser, an automation that somebody switche
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -15,6 +16,7 @@ from uuid import UUID
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId, FlowRunFilter
 from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
@@ -27,7 +29,7 @@ from flows.deployments.catalog import OFFERS, Offer, version
 from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
 from flows.forms.choices import list_checkpoints, own_tasks, with_own_tasks, without_choices
 from flows.servers.environment import absolute
-from flows.servers.pools import INTERNAL, OFFERED, POOLS
+from flows.servers.pools import FORMER_POOLS, INTERNAL, OFFERED, POOLS
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system
 from tasks.store.store import Store
@@ -76,6 +78,7 @@ def deploy(store: str, datasets: str, settings: Settings | None = None, tasks: S
             offer.name: _deployment(client, offer, found[offer.name], pools[offer.pool], defaults, own, changes)
             for offer in OFFERS
         }
+        _retire(client, changes)
         _schedules(client, there["pipeline"], settings.schedules, defaults, changes)
         wanted = lost_runs()
         if webhook := _webhook(settings.webhook, changes):
@@ -94,12 +97,12 @@ def _found(client: SyncPrefectClient, offer: Offer) -> DeploymentResponse | None
     :raises InputError: it is somebody else's.
     """
     try:
-        there = client.read_deployment_by_name(f"{offer.name}/{offer.name}")
+        there = client.read_deployment_by_name(offer.address)
     except ObjectNotFound:
         return None
     if there.entrypoint != offer.entrypoint and not {*there.tags} & {OFFERED, INTERNAL}:
         raise InputError(
-            f"deployment {offer.name}/{offer.name}: found one that gptmill did not make (entrypoint "
+            f"deployment {offer.address}: found one that gptmill did not make (entrypoint "
             f"{there.entrypoint}), expected none or ours; rename it, or use a Prefect server of your own"
         )
     return there
@@ -112,7 +115,33 @@ def _pool(client: SyncPrefectClient, name: str, description: str, changes: Chang
         return pool
     except ObjectNotFound:
         changes.add("work pools", "created", name)
-        return client.create_work_pool(WorkPoolCreate(name=name, type="process", description=description))
+    like: dict[str, Any] = {"type": "process"}
+    with suppress(ObjectNotFound):
+        former = client.read_work_pool(FORMER_POOLS.get(name, name))
+        like = {"type": former.type, "base_job_template": former.base_job_template}
+        changes.notes.append(
+            f"the work pool {former.name} is called {name} now: start workers with --pool {name}, then delete "
+            f"{former.name} (prefect work-pool delete {former.name})"
+        )
+    return client.create_work_pool(WorkPoolCreate(name=name, description=description, **like))
+
+
+def _retire(client: SyncPrefectClient, changes: Changes) -> None:
+    """Delete what earlier versions called otherwise, but for one that still has runs, or a schedule of somebody's."""
+    unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}})
+    for offer in (offer for offer in OFFERS if offer.address != offer.former):
+        with suppress(ObjectNotFound):
+            there = client.read_deployment_by_name(offer.former)
+            if not {*there.tags} & {OFFERED, INTERNAL}:
+                continue  # another team's
+            its = DeploymentFilter(id=DeploymentFilterId(any_=[there.id]))
+            if there.schedules or client.count_flow_runs(deployment_filter=its, flow_run_filter=unfinished):
+                changes.notes.append(
+                    f"{offer.former} is called {offer.address} now; it stays for its runs or schedules"
+                )
+                continue
+            client.delete_deployment(there.id)
+            changes.add("deployments", "removed", offer.former)
 
 
 def _deployment(
@@ -137,7 +166,7 @@ def _deployment(
         "parameter_openapi_schema": with_own_tasks(offer.schema, own_tasks),
     }
     if there is None:
-        flow_id = client.create_flow_from_name(offer.name)
+        flow_id = client.create_flow_from_name(str(offer.flow.name))
         created = client.create_deployment(flow_id=flow_id, name=offer.name, enforce_parameter_schema=True, **wanted)
         changes.add("deployments", "created", offer.name)
         return client.read_deployment(created)

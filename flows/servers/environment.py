@@ -10,6 +10,7 @@ The servers that a command will use are tried before any work: a dead one, or a 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import urllib.parse
 from collections.abc import Mapping
@@ -65,6 +66,11 @@ def absolute(place: str) -> str:
 def pages_of(prefect_url: str) -> str:
     """Where a Prefect server's pages begin: its second UI, which it opens by itself; the first has another face."""
     return f"{prefect_url}/v2"
+
+
+def deployments_page(prefect_url: str, tag: str) -> str:
+    """Where a Prefect server's pages show the deployments that have a tag, of all that there are."""
+    return f"{pages_of(prefect_url)}/deployments?tags={urllib.parse.quote(json.dumps([tag]))}"
 
 
 AWAY = {"PREFECT_CLIENT_RETRY_EXTRA_CODES": "500"}

@@ -12,16 +12,24 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, cast
 
-from flows.servers.guard import Application, guarded, own_names
+from flows.servers.guard import Application, Message, Receive, Send, guarded, own_names
+from gptcore.base.tables import read_table
 
 NAMES_VARIABLE = "GPTMILL_MLFLOW_NAMES"
 """Further names of the server, with their ports, between blanks: a proxy's, a container's."""
 _APPLICATION = "GPTMILL_MLFLOW_APPLICATION"  # what MLflow would have uvicorn serve: `module:name`
+_KEPT = read_table(__file__, "settings.toml")["mlflow-pages"]
+_SCRIPT = f"""<script>
+for (const [key, value] of Object.entries({json.dumps(_KEPT)}))
+  if (localStorage.getItem(key) === null) localStorage.setItem(key, value);
+if (!location.hash) location.replace("#/experiments?workflowType=machine_learning");
+</script>"""
 _Given = ParamSpec("_Given")
 _SERVED = "MLFLOW_SERVER_ALLOWED_HOSTS"
 
@@ -50,7 +58,23 @@ def application() -> Application:
     module, _, name = os.environ[_APPLICATION].partition(":")
     found = getattr(importlib.import_module(module), name)
     app = found() if inspect.isfunction(found) else found  # with users it is a factory
-    return guarded(cast(Application, app), frozenset(os.environ[_SERVED].split(",")))
+    return guarded(_without_greetings(cast(Application, app)), frozenset(os.environ[_SERVED].split(",")))
+
+
+def _without_greetings(app: Application) -> Application:
+    """The application, whose first page tells the browser first what it keeps in its local storage."""
+
+    async def served(scope: Message, receive: Receive, send: Send) -> None:
+        async def changed(message: Message) -> None:
+            if message["type"] == "http.response.start":  # its length is another one
+                message["headers"] = [pair for pair in message["headers"] if pair[0].lower() != b"content-length"]
+            elif body := message.get("body"):
+                message["body"] = body.replace(b"<head>", b"<head>" + _SCRIPT.encode(), 1)
+            await send(message)
+
+        await app(scope, receive, changed if (scope["type"], scope.get("path")) == ("http", "/") else send)
+
+    return served
 
 
 def _with_guard(build: Callable[_Given, list[str]]) -> Callable[_Given, list[str]]:

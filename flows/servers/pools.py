@@ -13,16 +13,24 @@ INTERNAL = "gptmill-internal"
 """Tag of runs that whoever started them looks after: those that a flow starts, and those of the command line."""
 TRAINING = "gptmill-training"
 """Tag, beside INTERNAL, of what a flow gives to a worker: its starter starts it again, but a worker may be missing."""
+START = "start-here"
+"""Tag of the two deployments that somebody new needs: the page of deployments has thirty, by their names."""
+ANALYSIS = "analysis"
+"""Tag of the deployments that make a table or figure of a paper."""
+INTERNAL_TRAINING = "internal-training"
+"""The deployment of a flow's trainings, which nobody starts by hand."""
 CPU = "cpu"
 """For what orchestrates, reads and cleans: the pipeline, analyses, finetune-all, sweeps, abstracts, prompts."""
-GPU = "gpu"
-"""For what trains. A worker here takes as many runs as its machine trains at the same time: one a GPU."""
+TRAINERS = "training"
+"""For what trains, with a GPU or without. A worker here takes as many runs as its machine trains: one a GPU."""
 POOLS = {
     CPU: "Flows that orchestrate: the pipeline, analyses, finetune-all, sweeps, abstracts, prompts, the leaderboard.",
-    GPU: "Flows that train: pretrain, finetune, and every training of a pipeline. A worker takes one run a GPU.",
+    TRAINERS: "Flows that train: pretrain, finetune, each training of a pipeline. A worker takes one run a GPU.",
 }
 """Name -> what it is for."""
-START_WORKER = f"prefect worker start --pool {GPU}, or gptmill up"
+FORMER_POOLS = {TRAINERS: "gpu"}
+"""What a pool was called up to version 0.1.0."""
+START_WORKER = f"prefect worker start --pool {TRAINERS}, or gptmill up"
 """The commands that bring a worker."""
 _WORKERS_READ = 200  # the most that Prefect gives at once
 

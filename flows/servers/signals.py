@@ -11,6 +11,7 @@ heartbeats judge those.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -19,14 +20,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
 
 from tasks.tracking.owners import dead_owners, note
 
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun, State
+    from prefect.flows import Flow
+
 _SAME_REQUEST_SECONDS = 2.0
 _PARENT_SECONDS = 1.0
 _RUN_SECONDS = 15.0
+_OURS = ("flows", "gptcore", "tasks")
 
 
 class Ended(KeyboardInterrupt):
@@ -123,8 +129,39 @@ def listen() -> None:
 
     if deployment.id and not _followed:  # once: a flow inside another is no run of the worker's
         _followed = True
+        _tell_failures()
         threading.Thread(target=_follow_parent, args=(os.getppid(),), name="parent", daemon=True).start()
         threading.Thread(target=_follow_run, args=(UUID(str(flow_run.id)),), name="run", daemon=True).start()
+
+
+def _tell_failures() -> None:
+    """Have a run's page begin with why it failed, if it will: in its name, and in its log without a traceback.
+
+    The errors of these packages are written to be read; the traceback of any other one stays.
+    """
+    from prefect.context import FlowRunContext
+    from prefect.logging.loggers import flow_run_logger
+
+    def in_one_line(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and type(error).__module__.partition(".")[0] in _OURS:
+            record.msg, record.args, record.exc_info = str(error), (), None
+        return True
+
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow is not None
+    assert context.flow_run is not None
+    flow_run_logger(context.flow_run).logger.addFilter(in_one_line)
+    context.flow.on_failure(_name_failure)
+
+
+def _name_failure(flow: Flow[..., object], flow_run: FlowRun, state: State[object]) -> None:
+    from prefect.client.orchestration import get_client
+
+    reason = (state.message or "").partition("\n")[0].removeprefix("Flow run encountered an exception: ")
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_name(flow_run.id, f"{flow_run.name} → failed: {reason.removeprefix('InputError: ')}")
 
 
 def _follow_parent(parent: int) -> None:
@@ -184,7 +221,7 @@ def _crash(flow_run: UUID) -> None:
     """Crashed for a flow run and its task runs, unless they have ended."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas import filters
-    from prefect.client.schemas.objects import TERMINAL_STATES, State, StateType
+    from prefect.client.schemas.objects import TERMINAL_STATES, StateType
     from prefect.client.schemas.sorting import TaskRunSort
     from prefect.exceptions import ObjectNotFound
     from prefect.states import Crashed

@@ -28,7 +28,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run, task_run
 from prefect.states import Cancelling
 
-from flows.servers.pools import GPU, START_WORKER, worker_online
+from flows.servers.pools import INTERNAL_TRAINING, START_WORKER, TRAINERS, worker_online
 from flows.servers.temporary_server import is_temporary
 from flows.trainings.waiting import NONE_ONLINE, TrainHere, Wait, announced
 from flows.trainings.worker_policy import NoWorker, worker_policy
@@ -42,7 +42,7 @@ from tasks.tracking.logs import logger
 
 IN_FLIGHT = 16
 """Children that one parent has waiting or running; the pool's workers decide how many run."""
-DEPLOYMENT = "train/train"
+DEPLOYMENT = f"train/{INTERNAL_TRAINING}"
 _LOST = 2  # times that a child is started again after its machine was lost
 _POLL_SECONDS = 2.0
 _KNOWN_TRIES, _KNOWN_SECONDS = 20, 0.25
@@ -51,7 +51,7 @@ Made = TypeVar("Made")
 
 
 def dispatches_trainings(trainings: Iterable[Training[object]]) -> bool:
-    """Whether the trainings of the flow at hand become runs of the pool `gpu`; the log says where they are, and why.
+    """Whether the trainings of the flow at hand become runs of the pool `training`; the log says where and why.
 
     :param trainings: what the flow may have to train; looked through only where no worker is online.
     :raises InputError: the policy's variable says nothing that is known.
@@ -62,11 +62,11 @@ def dispatches_trainings(trainings: Iterable[Training[object]]) -> bool:
         return False
     with get_client(sync_client=True) as client:
         root = flow_run.root_flow_run_id  # none where no run of Prefect's does this
-        if root and client.read_flow_run(UUID(str(root))).work_pool_name == GPU:
+        if root and client.read_flow_run(UUID(str(root))).work_pool_name == TRAINERS:
             return False  # a worker that takes one run at a time would wait for itself
         deployed = _is_deployed(client)
-    if deployed and worker_online(GPU):
-        logger().info("trainings run in the work pool %s", GPU)
+    if deployed and worker_online(TRAINERS):
+        logger().info("trainings run in the work pool %s", TRAINERS)
         return True
     missing = [training for training in trainings if not training.made]
     return bool(missing) and _waits(missing, deployed)
@@ -80,7 +80,11 @@ def _waits(missing: list[Training[object]], deployed: bool) -> bool:
     policy = worker_policy()
     time_here = estimate(missing)
     chosen = policy.choice_for(time_here.seconds, on_cluster())
-    why = f"no worker is online in the work pool {GPU}" if deployed else f"no deployment {DEPLOYMENT} (gptmill deploy)"
+    why = (
+        f"no worker is online in the work pool {TRAINERS}"
+        if deployed
+        else f"no deployment {DEPLOYMENT} (gptmill deploy)"
+    )
     what = missing[0].title if len(missing) == 1 else f"{len(missing)} trainings"
     choice = chosen if deployed or policy.choice else "here"  # nothing on this server could ever take them
     if choice == "here":
@@ -103,9 +107,9 @@ def _is_deployed(client: SyncPrefectClient) -> bool:
     return True
 
 
-@task(name="dispatch training", task_run_name="{request.title}, in the pool gpu", **STAGE_OPTIONS)
+@task(name="dispatch training", task_run_name="{request.title}, in the pool training", **STAGE_OPTIONS)
 def dispatch_training(request: Training[Made]) -> Made:
-    """What a training makes, trained by a run of the pool `gpu` where the store has it not.
+    """What a training makes, trained by a run of the pool `training` where the store has it not.
 
     :raises InputError: the child's input was bad.
     :raises ChildFailed: the child failed, or was cancelled.
@@ -116,7 +120,7 @@ def dispatch_training(request: Training[Made]) -> Made:
             _train(request)
         except TrainHere:
             words = "%s runs in this process: no worker is online any more in the work pool %s"
-            logger().warning(words, request.title, GPU)
+            logger().warning(words, request.title, TRAINERS)
             with _room():
                 return request.task(request, 0)
         made_for_us(request.recipe)

@@ -61,7 +61,7 @@ def score_tasks(
 ) -> Leaderboard:
     """Fine-tune every task in every arm, score the baselines, put all in one table, and show it on the caller's page.
 
-    On a server with a worker in the pool `gpu` each fine-tune is a run of that pool, else a job of this process.
+    On a server with a worker in the pool `training` each fine-tune is a run of that pool, else a job of this process.
 
     :param jobs: fine-tunes side by side; 0: as many as the machine, or the pool, takes.
     :param sections: heading -> Markdown that the result's card shows, too.

@@ -18,12 +18,12 @@ from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter, WorkPo
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.sorting import ArtifactSort
 
-from flows.servers.pools import GPU, START_WORKER, worker_online
+from flows.servers.pools import START_WORKER, TRAINERS, worker_online
 from flows.trainings.worker_policy import NoWorker, WorkerPolicy, worker_policy
 from tasks.stages.training import Training, estimate
 from tasks.tracking.logs import Underway, duration, logger, progress
 
-NONE_ONLINE = f"no worker is online in the work pool {GPU}; start one: {START_WORKER}"
+NONE_ONLINE = f"no worker is online in the work pool {TRAINERS}; start one: {START_WORKER}"
 _LOOK_SECONDS = 15.0
 _FOLLOW_SECONDS = 5.0
 _SAY_SECONDS = 600.0
@@ -67,8 +67,8 @@ class Wait:
 
     def _look(self, client: SyncPrefectClient, pending: bool) -> None:
         if pending:
-            why = f"a worker of the work pool {GPU} took it and has not begun it"
-        elif worker_online(GPU):
+            why = f"a worker of the work pool {TRAINERS} took it and has not begun it"
+        elif worker_online(TRAINERS):
             _board.seen()
             why = _busy(client)
         else:
@@ -86,11 +86,11 @@ class Wait:
             raise TrainHere
         if policy.choice == "fail":
             raise NoWorker(
-                f"{self._title}: no worker is online any more in the work pool {GPU}, and {policy}{self._hint}"
+                f"{self._title}: no worker is online any more in the work pool {TRAINERS}, and {policy}{self._hint}"
             )
         if waited >= 3600 * policy.hours:
             raise NoWorker(
-                f"{self._title}: no worker was online in the work pool {GPU} for {policy.hours:g} hours ({policy})"
+                f"{self._title}: no worker was online in the work pool {TRAINERS} for {policy.hours:g} hours ({policy})"
                 f"{self._hint}"
             )
 
@@ -104,19 +104,19 @@ def _how_far(client: SyncPrefectClient, run: FlowRun) -> tuple[float, str]:
     ours = ArtifactFilter.model_validate({"flow_run_id": {"any_": [run.id]}, "type": {"any_": ["progress"]}})
     for shown in client.read_artifacts(artifact_filter=ours, sort=ArtifactSort.UPDATED_DESC, limit=1):
         return cast(float, shown.data) / 100, shown.description or ""
-    return 0.0, f"a worker of the work pool {GPU} trains it"
+    return 0.0, f"a worker of the work pool {TRAINERS} trains it"
 
 
 def _busy(client: SyncPrefectClient) -> str:
     """How many runs the workers have, in words."""
 
     def count(state: StateType) -> int:
-        ours = WorkPoolFilter.model_validate({"name": {"any_": [GPU]}})
+        ours = WorkPoolFilter.model_validate({"name": {"any_": [TRAINERS]}})
         such = FlowRunFilter.model_validate({"state": {"type": {"any_": [state]}}})
         return client.count_flow_runs(work_pool_filter=ours, flow_run_filter=such)
 
     running, queued = count(StateType.RUNNING), count(StateType.SCHEDULED)
-    return f"the workers of the work pool {GPU} are busy: {running} running, {queued} in the queue"
+    return f"the workers of the work pool {TRAINERS} are busy: {running} running, {queued} in the queue"
 
 
 class _Board:
@@ -184,7 +184,7 @@ class _Board:
 
     def _show(self, percent: float, words: str) -> None:
         if self._artifact is None:
-            made = create_progress_artifact(percent, key=f"waiting-for-{GPU}", description=words)
+            made = create_progress_artifact(percent, key=f"waiting-for-{TRAINERS}", description=words)
             self._artifact = cast(UUID, made)  # no coroutine, as tasks are plain functions
         else:
             update_progress_artifact(self._artifact, percent, description=words)

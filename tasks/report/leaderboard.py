@@ -135,7 +135,8 @@ class Leaderboard:
 
     def explained(self) -> list[str]:
         """How to read the table, what sets single rows apart, then the notes that came with it."""
-        average = [f"average: over {len(self.tasks)} tasks ({', '.join(self.tasks)})"] if self.tasks else []
+        several = len(self.tasks) > 1
+        average = [f"average: over {len(self.tasks)} tasks ({', '.join(self.tasks)})"] if several else []
         return [*average, *self._legend(), *self.notes]
 
     def _legend(self) -> Iterator[str]:

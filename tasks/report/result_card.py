@@ -63,9 +63,14 @@ class ResultCard:
         if len(self.tasks) == 1:
             mine = " / ".join(self._texts(first)).replace("\\*", "*")
         else:
-            averaged = sum(task in REGISTRY for task in self.tasks)
-            mine = f"{text} on average of {averaged} tasks" if (text := self._in_short(first)) else ""
+            over = f"average of {len(self._averaged)} tasks" if len(self._averaged) > 1 else "".join(self._averaged)
+            mine = f"{text} on {over}" if (text := self._in_short(first)) else ""
         return (mine or "no score") + (f" ({beside})" if beside else "")
+
+    @property
+    def _averaged(self) -> list[str]:
+        """Those of the tasks that an average is over: users' own are in none."""
+        return [task for task in self.tasks if task in REGISTRY]
 
     def _floor_named(self, row: Row) -> str:
         names = set(row.floors.values())
@@ -99,7 +104,8 @@ class ResultCard:
         first = self._rows()[0][1]
         if len(self.tasks) > 1:
             average = first.average(self.tasks)
-            yield f"# {len(self.tasks)} tasks" + (f": {average:.1f} on average" if average is not None else "")
+            over = "average" if len(self._averaged) > 1 else "".join(self._averaged)
+            yield f"# {len(self.tasks)} tasks" + (f": {average:.1f} on {over}" if average is not None else "")
             return
         yield f"# {self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'}"
         seeds = "1 seed" if first.seeds == "1" else f"median of {first.seeds} seeds"

@@ -210,4 +210,4 @@ def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row])
         remarks.append(
             "synthetic rows (generated, not the public ones)" + ("" if every else f": {', '.join(generated)}")
         )
-    return [*remarks, *shown.explained()[1 if len(shown.tasks) == 1 else 0 :]]  # the first is about the average
+    return [*remarks, *shown.explained()]

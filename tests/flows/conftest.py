@@ -69,6 +69,6 @@ def deployed(prefect_server: None) -> None:
     (offer,) = (offer for offer in OFFERS if offer.internal)
     assert offer.tags == [INTERNAL, TRAINING]
     with get_client(sync_client=True) as client:
-        flow_id = client.create_flow_from_name(offer.name)
+        flow_id = client.create_flow_from_name(offer.flow.name)
         schema = offer.schema
         client.create_deployment(flow_id, offer.name, parameter_openapi_schema=schema, tags=offer.tags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 import yaml
 from prefect import Flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events import EventTrigger
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Completed, Running
 from prefect.utilities.importtools import import_object
 
 from flows.cli import main as cli
@@ -160,13 +164,45 @@ def test_deploying_twice_changes_nothing_the_second_time(
 def test_another_teams_deployment_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
     with get_client(sync_client=True) as client:
         flow_id = client.create_flow_from_name("train")
-        theirs = client.create_deployment(flow_id, "train", entrypoint="their/flows.py:train", tags=["theirs"])
+        made = {"entrypoint": "their/flows.py:train", "tags": ["theirs"]}
+        theirs = [client.create_deployment(flow_id, name, **made) for name in ("internal-training", "train")]
     before = everything()
-    with pytest.raises(InputError, match=r"deployment train/train: found one that gptmill did not make"):
+    with pytest.raises(InputError, match=r"deployment train/internal-training: found one that gptmill did not make"):
         deploy(str(tmp_path / "store"), "", Settings())
     assert everything() == before
     with get_client(sync_client=True) as client:
-        client.delete_deployment(theirs)
+        client.delete_deployment(theirs[0])
+        deploy(str(tmp_path / "store"), "", Settings())
+        client.delete_deployment(theirs[1])  # it is still there
+
+
+@pytest.mark.usefixtures("clean_server")
+def test_what_former_versions_called_otherwise_is_brought_along(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pool `gpu`, with its owner's job template; `generate` goes, `train` stays while it runs."""
+    with get_client(sync_client=True) as client:
+        with suppress(ObjectNotFound):
+            client.delete_work_pool("training")
+        template = {"job_configuration": {"image": "ours"}, "variables": {"type": "object"}}
+        client.create_work_pool(WorkPoolCreate(name="gpu", type="kubernetes", base_job_template=template))
+        made = {}
+        for name in ("generate", "train", "finetune"):
+            flow_id = client.create_flow_from_name(name)
+            made[name] = client.create_deployment(flow_id, name, tags=["gptmill"], work_pool_name="gpu")
+        run = client.create_flow_run_from_deployment(made["train"], state=Running())
+        done = deploy(str(tmp_path / "store"), "", Settings()).done
+        assert done["deployments"]["removed"] == ["generate/generate"]
+        assert "train/train is called train/internal-training now" in (said := capsys.readouterr().out)
+        assert "the work pool gpu is called training now: start workers with --pool training" in said
+        moved = client.read_work_pool("training")
+        assert (moved.type, moved.base_job_template) == ("kubernetes", template)
+        assert client.read_deployment_by_name("finetune/finetune").work_pool_name == "training"
+        assert client.read_deployment_by_name("finetune/finetune").id == made["finetune"]
+        client.set_flow_run_state(run.id, Completed(), force=True)
+        assert deploy(str(tmp_path / "store"), "", Settings()).done["deployments"]["removed"] == ["train/train"]
+        for name in ("gpu", "training"):
+            client.delete_work_pool(name)
 
 
 def test_automations_act_on_our_runs_alone() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import requests
+from starlette.testclient import TestClient
 
 from flows.servers import mlflow_server
 from flows.servers.guard import own_names, refusal
@@ -51,6 +52,23 @@ def test_a_proxys_name_can_be_added() -> None:
     names = own_names("0.0.0.0", 4200, ["Prefect.Example:443"])
     assert not refusal([("host", "prefect.example:443"), ("origin", "https://prefect.example:443")], names)
     assert refusal([("host", "evil.example:443")], names)
+
+
+def test_mlflows_first_page_keeps_its_greetings_to_itself() -> None:
+    page = b"<html><head><title>MLflow</title></head></html>"
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"Content-Length", str(len(page)).encode()), (b"etag", b"1")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": page})
+
+    client = TestClient(mlflow_server._without_greetings(served))
+    found = client.get("/")
+    assert found.text.startswith("<html><head><script>")
+    assert found.text.endswith("</script><title>MLflow</title></head></html>")
+    assert '"mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true"' in found.text
+    assert "etag" in found.headers
+    assert client.get("/api/2.0/mlflow/experiments/search").content == page
 
 
 @pytest.mark.slow

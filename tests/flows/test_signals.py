@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -19,12 +20,13 @@ import pytest
 from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.sorting import TaskRunSort
+from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Running
 
 from flows.servers import signals, temporary_server
 from flows.servers.temporary_server import _Server, asking_again, begin_server, ensure_server
+from gptcore.base.errors import InputError
 from tasks.store.state import state_folder
 from tasks.tracking import owners
 from tests.trials.scenarios import wait
@@ -347,3 +349,24 @@ def test_a_run_that_the_server_does_not_know_is_no_fault(prefect_server: None) -
     signals.on_server(SERVER)
     with owners.dead_owners(SERVER) as dead:
         assert not dead
+
+
+@pytest.mark.parametrize(
+    ("error", "traced"), [(InputError("rows.csv, line 3: found 2 cells"), False), (KeyError("x"), True)]
+)
+def test_a_failed_runs_page_begins_with_the_reason(
+    prefect_server: None, caplog: pytest.LogCaptureFixture, error: Exception, traced: bool
+) -> None:
+    @flow(name="breaks", flow_run_name="breaks rte")
+    def breaks() -> None:
+        signals._tell_failures()
+        raise error
+
+    with pytest.raises(type(error)):
+        breaks()
+    record = next(each for each in caplog.records if each.levelno == logging.ERROR)
+    assert bool(record.exc_info) == traced
+    assert record.getMessage() == ("Encountered exception during execution: KeyError('x')" if traced else str(error))
+    with get_client(sync_client=True) as client:
+        (run,) = client.read_flow_runs(limit=1, sort=FlowRunSort.START_TIME_DESC)
+    assert run.name == "breaks rte → failed: " + ("KeyError: 'x'" if traced else str(error))

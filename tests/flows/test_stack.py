@@ -108,9 +108,9 @@ def test_the_worker_that_trains_takes_a_run_for_each_gpu(
     home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, gpus: str, runs: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    assert service("worker-gpu", layout, {}).command[-2:] == ["--limit", runs]
+    assert service("worker-training", layout, {}).command[-2:] == ["--limit", runs]
     monkeypatch.setenv("GPTMILL_JOBS", "slurm")
-    assert service("worker-gpu", layout, {}).command[-2:] == ["--limit", "16"]
+    assert service("worker-training", layout, {}).command[-2:] == ["--limit", "16"]
 
 
 def test_a_taken_port_is_named_with_its_option_and_nothing_is_started(home: Path, layout: Layout) -> None:
@@ -356,7 +356,7 @@ def test_up_starts_what_has_died_and_leaves_the_rest_to_its_work(
     assert read_json(stack_file())["forms"] == {"store": "/deployed", "datasets": "/rows"}
     if fails:
         assert stopped == [[there["mlflow"]], [fresh, fresh]]  # what a killed server left; what this start has started
-        assert left == {name: there[name] for name in ("prefect", "worker-gpu")}
+        assert left == {name: there[name] for name in ("prefect", "worker-training")}
     else:
         assert stopped == [[there["mlflow"]]]
         assert deployed == [("/deployed", "/rows")]

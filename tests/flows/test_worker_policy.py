@@ -116,7 +116,7 @@ def orchestrator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deployed: None
 def test_a_short_training_is_done_here_and_said(orchestrator: Orchestrator, caplog: pytest.LogCaptureFixture) -> None:
     assert orchestrator.run() is not None
     assert (orchestrator.here, orchestrator.child) == (1, None)
-    assert "trainings run in this process: no worker is online in the work pool gpu" in caplog.text
+    assert "trainings run in this process: no worker is online in the work pool training" in caplog.text
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     assert "they take a minute or less (estimate: 6e+11 operations)" in caplog.text
 
@@ -132,11 +132,11 @@ def test_a_long_one_waits_for_a_worker_and_says_which_command_brings_one(
     assert len(lines) == 1, "the next one comes after ten minutes, not at each look"
     (line,) = lines
     assert line.startswith("pretrain 1a2b: waiting up to 24 hours for a worker: no worker is online in the work pool")
-    assert "start one: prefect worker start --pool gpu, or gptmill up" in line
+    assert "start one: prefect worker start --pool training, or gptmill up" in line
     assert "here it would take some 6 days (estimate: 1e+17 operations)" in line
     with get_client(sync_client=True) as client:
         shown = client.request("POST", "/artifacts/latest/filter", json={}).json()
-    (artifact,) = (each for each in shown if each["key"] == "waiting-for-gpu")
+    (artifact,) = (each for each in shown if each["key"] == "waiting-for-training")
     assert artifact["data"] == 100.0, "the wait is over"
 
 
@@ -161,8 +161,10 @@ def test_a_training_that_a_worker_has_begun_is_shown_as_one_here(
 
     trains()
     assert told == [
-        Underway(kind.shown_as, 0.0, ("a worker of the work pool gpu took it and has not begun it",), item, waits=True),
-        Underway(kind.shown_as, 0.0, ("a worker of the work pool gpu trains it",), item),
+        Underway(
+            kind.shown_as, 0.0, ("a worker of the work pool training took it and has not begun it",), item, waits=True
+        ),
+        Underway(kind.shown_as, 0.0, ("a worker of the work pool training trains it",), item),
         Underway(kind.shown_as, 0.25, ("ETA 1:01", "loss 1.500", "step 3"), item),
     ]
 
@@ -175,8 +177,8 @@ def test_fail_fails_at_once_with_the_time_that_here_would_take(
     with pytest.raises(NoWorker) as caught:
         orchestrator.run()
     assert str(caught.value) == (
-        "pretrain 1a2b: no worker is online in the work pool gpu, and GPTMILL_NO_WORKER=fail; start one: prefect "
-        "worker start --pool gpu, or gptmill up; here it would take some 6 days (estimate: 1e+17 operations)"
+        "pretrain 1a2b: no worker is online in the work pool training, and GPTMILL_NO_WORKER=fail; start one: prefect "
+        "worker start --pool training, or gptmill up; here it would take some 6 days (estimate: 1e+17 operations)"
     )
     assert orchestrator.child is None
 
@@ -205,11 +207,13 @@ def test_a_server_without_our_deployment(
     monkeypatch.setattr(dispatch, "_is_deployed", lambda _: False)
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     if text:
-        with pytest.raises(NoWorker, match=r"no deployment train/train \(gptmill deploy\), and GPTMILL_NO_WORKER="):
+        with pytest.raises(
+            NoWorker, match=r"no deployment train/internal-training \(gptmill deploy\), and GPTMILL_NO_WORKER="
+        ):
             orchestrator.run()
     else:
         assert orchestrator.run() is not None
-        assert "no deployment train/train (gptmill deploy)" in caplog.text
+        assert "no deployment train/internal-training (gptmill deploy)" in caplog.text
         (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
         assert "some 6 days" in warning
 
@@ -224,7 +228,7 @@ def test_the_last_worker_goes_before_it_takes_the_run(
 
     monkeypatch.setenv("GPTMILL_NO_WORKER", text)
     orchestrator.online, orchestrator.on_look = True, goes
-    with pytest.raises(NoWorker, match=r"^pretrain 1a2b: no worker .* in the work pool gpu.*a minute or less"):
+    with pytest.raises(NoWorker, match=r"^pretrain 1a2b: no worker .* in the work pool training.*a minute or less"):
         orchestrator.run()
     assert orchestrator.looks == 3
     assert orchestrator.child.state.is_cancelled()
@@ -239,7 +243,7 @@ def test_the_last_worker_goes_and_the_training_is_done_here(
     assert orchestrator.run() is not None
     assert orchestrator.here == 1
     assert orchestrator.child.state.is_cancelled(), "no worker takes it later, too"
-    assert "pretrain 1a2b runs in this process: no worker is online any more in the work pool gpu" in caplog.text
+    assert "pretrain 1a2b runs in this process: no worker is online any more in the work pool training" in caplog.text
 
 
 def test_the_last_worker_goes_and_another_comes(
@@ -257,8 +261,8 @@ def test_the_last_worker_goes_and_another_comes(
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(lines) == 1
     assert re.fullmatch(
-        r"pretrain 1a2b: waiting for 0:0\d, since \d\d:\d\d: no worker is online in the work pool gpu; "
-        "start one: prefect worker start --pool gpu, or gptmill up",
+        r"pretrain 1a2b: waiting for 0:0\d, since \d\d:\d\d: no worker is online in the work pool training; "
+        "start one: prefect worker start --pool training, or gptmill up",
         lines[0],
     )
 

@@ -28,7 +28,7 @@ INFRA = Path(__file__).resolve().parents[2] / "infra"
 VERSIONS = ("1.33", "1.37")
 MANIFESTS = sorted((INFRA / "kubernetes").glob("*.yaml"))
 COMPOSE = [INFRA / "compose.yaml", INFRA / "compose.gpu.yaml"]
-TEMPLATES = {"cpu": "base-job-template.json", "gpu": "gpu-job-template.json"}
+TEMPLATES = {"cpu": "base-job-template.json", "training": "gpu-job-template.json"}
 SERVERS = {"prefect": PREFECT_NAMES, "mlflow": MLFLOW_NAMES}
 PROBES = ("startup", "readiness", "liveness")
 EXAMPLE = (INFRA / "gptmill.env.example").read_text().splitlines()
@@ -143,12 +143,12 @@ def test_jobs_of_the_work_pools(pool: str, values: dict[str, Any]) -> None:
 def test_a_wrong_variable_is_refused(values: dict[str, Any]) -> None:
     from prefect.utilities.schema_tools.validation import is_valid
 
-    assert not is_valid(values, template("gpu")["variables"])
+    assert not is_valid(values, template("training")["variables"])
 
 
 def test_each_work_pool_has_a_template_and_they_differ_in_defaults_only() -> None:
     assert TEMPLATES.keys() == POOLS.keys()
-    cpu, gpu = template("cpu"), template("gpu")
+    cpu, gpu = template("cpu"), template("training")
     differing = set()
     for name, field in cpu["variables"]["properties"].items():
         if field["default"] != (default := gpu["variables"]["properties"][name]["default"]):

@@ -147,7 +147,7 @@ def test_a_cell_shows_its_standard_error_and_a_collapse() -> None:
 
 
 def test_nothing_is_explained_that_is_not_there() -> None:
-    assert board().beside_the_paper().explained() == ["average: over 1 tasks (rte)", "a note"]
+    assert board().beside_the_paper().explained() == ["a note"]
 
 
 def test_a_row_of_two_commits_says_so() -> None:

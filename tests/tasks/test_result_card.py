@@ -120,6 +120,9 @@ def test_several_tasks_are_rows_beside_bag_of_words_and_paper() -> None:
     ]
     assert text.index("| rte") < text.index("## Stages\n\nthe stages")
     assert several.headline == "70.0 on average of 2 tasks (from scratch 60.0, best floor 57.6, paper 73.7)"
+    one = card(row("pre-trained abc123", rte=60.0, squad=80.0), tasks=["rte", "squad"])
+    assert one.headline.startswith("60.0 on rte (")
+    assert one.markdown().startswith("# 2 tasks: 60.0 on rte\n")
 
 
 @pytest.mark.parametrize("task", list(REGISTRY))

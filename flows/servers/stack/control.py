@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from flows.servers.credentials import credentials_file, ensure_credentials
-from flows.servers.environment import LIGHT_STORE, PORTS, absolute, log_in, read_stack, stack_file
+from flows.servers.environment import LIGHT_STORE, PORTS, absolute, deployments_page, log_in, read_stack, stack_file
+from flows.servers.pools import START
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.processes import Process, Service, alive, start, stop, wait_until_ready
 from flows.servers.stack.services import HOST, LEVELS, Layout, client_variables, service, users_file, write_users_file
@@ -64,7 +65,7 @@ def up(
                 starting.undo()
                 raise
     status()
-    print("\nStart a fine-tune: Prefect UI -> Deployments -> finetune -> Run -> Custom run. Stop all: gptmill down")
+    print("\nStart a fine-tune: the page of Prefect -> finetune -> Run -> Custom run. Stop all: gptmill down")
 
 
 def down(wipe: bool = False) -> None:
@@ -111,20 +112,23 @@ def status() -> None:
         if service(name, layout, credentials).ready():
             answering.add(name)
         print(f"{name:<10} {'answers' if name in answering else 'runs, but does NOT answer'} (pid {process['pid']})")
-    print(f"\nPrefect  {layout.prefect_url}\nMLflow   {layout.mlflow_url}")
-    if layout.full:
-        print(f"S3       {layout.s3_url}\nStore    {record['forms']['store']}\nLog-in   {credentials_file()}")
-    else:
-        print("Log-in   none: web pages are refused, but every user of this machine can use these servers, and through")
-        print("         Prefect's workers run commands as you; on a machine that others use: gptmill up --full")
-    print(f"Logs     {state_folder() / 'logs'}")
-    if refusal:
-        raise refusal
+    scores = layout.mlflow_url
     if "mlflow" in answering:
         from tasks.tracking.tracker import Tracker
         from tasks.tracking.views import leaderboard_link
 
-        print(f"Scores   {leaderboard_link(Tracker(layout.mlflow_url))}")
+        scores = leaderboard_link(Tracker(layout.mlflow_url))
+    print(f"\nPrefect  {deployments_page(layout.prefect_url, START)}\nMLflow   {scores}")
+    if layout.full:
+        print(f"S3       {layout.s3_url}\nStore    {record['forms']['store']}\nLog-in   {credentials_file()}")
+    else:
+        print(
+            "Log-in   none: whoever has an account on this machine can read and change all of it, and run commands as"
+        )
+        print("         you. Nobody else can: no other machine, no foreign web page. With passwords: gptmill up --full")
+    print(f"Logs     {state_folder() / 'logs'}")
+    if refusal:
+        raise refusal
 
 
 @contextmanager
@@ -195,7 +199,8 @@ def _shown(ports: Iterable[tuple[str, int]]) -> str:
 def _stop_all(processes: Mapping[str, Process]) -> list[str]:
     """The names of what was stopped: the workers first, for they report to the servers, and these to the databases."""
     stopped = []
-    for level in reversed(LEVELS):
+    former = [name for name in processes if not any(name in level for level in LEVELS)]  # an earlier version's worker
+    for level in ((*former, *LEVELS[-1]), *reversed(LEVELS[:-1])):
         names = [name for name in level if name in processes]
         stop([(processes[name], _stop_signal(name)) for name in names])
         stopped += names

@@ -17,7 +17,7 @@ from flows.servers.credentials import (
     S3,
 )
 from flows.servers.environment import AWAY, answers, pages_of
-from flows.servers.pools import CPU, GPU, worker_online
+from flows.servers.pools import CPU, TRAINERS, worker_online
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.processes import Service
 from gptcore.base.errors import InputError, require
@@ -30,7 +30,7 @@ _DATABASE_SECONDS = "60"  # Prefect's own 5 and 10 are too few beside trainings 
 _AWAITED = "P7D"  # how long Prefect remembers what should have come: its minute is shorter than a power cut
 _PASSWORD_SECONDS = 300  # MLflow believes a password so long: hashing it costs 0.1 s and more a request
 _LAST_PORT = 65_535
-LEVELS = ((postgres.NAME, s3.NAME), ("prefect", "mlflow"), (f"worker-{CPU}", f"worker-{GPU}"))
+LEVELS = ((postgres.NAME, s3.NAME), ("prefect", "mlflow"), (f"worker-{CPU}", f"worker-{TRAINERS}"))
 """The names of all services: each level needs the ones before it."""
 
 
@@ -163,7 +163,7 @@ def write_users_file(layout: Layout) -> None:
 
 def _worker(name: str, layout: Layout, credentials: Mapping[str, str]) -> Service:
     pool = name.removeprefix("worker-")
-    runs = slots() if pool == GPU else _CPU_RUNS
+    runs = slots() if pool == TRAINERS else _CPU_RUNS
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
     command += ["--limit", str(runs)]
     return Service(name, command, lambda: _prefect_answers(layout, credentials) and worker_online(pool))

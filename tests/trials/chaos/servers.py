@@ -27,7 +27,7 @@ from tests.trials.chaos.fixture import JOBS, LIMIT_SECONDS, STAGES, Fixture, Mom
 from tests.trials.scenarios import TASKS, Trial, call, credentials_of
 
 PORTS = {"prefect": 4650, "mlflow": 4651, "postgres": 4652, "s3": 4653}
-VICTIMS = ("worker-cpu", "worker-gpu", "prefect", "mlflow", "postgres")
+VICTIMS = ("worker-cpu", "worker-training", "prefect", "mlflow", "postgres")
 MET = ("corpus", "shards", "ngrams", "pretrain", "finetune", "report")
 """The parts of the life in which they are killed."""
 _BEAT = 30  # seconds between two heartbeats of a run: Prefect's least

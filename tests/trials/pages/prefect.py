@@ -97,12 +97,12 @@ def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title
     names = []
     for form, tile, expected in (
         ("abstracts", "Table 8: loss and perplexity", ("pre-trained", "from scratch", "published 82M")),
-        ("generate", "Abstracts under your titles", (title,)),
+        ("abstracts-generate", "Abstracts under your titles", (title,)),
         ("few-shot", "Few-shot: scores over examples in the prompt", (_ASKED, "found room")),
     ):
         deployment = form_page(page, prefect_url, form)
         field(page, "Store").locator("input, textarea").first.fill(store)
-        if form == "generate":
+        if form == "abstracts-generate":
             titles = field(page, "Titles")
             titles.get_by_role("button").last.click()
             titles.locator("input, textarea").first.fill(title)

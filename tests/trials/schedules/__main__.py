@@ -73,8 +73,8 @@ def lost(stack: Stack) -> None:
     form = {"task": "rte", "epochs": 800, "max_train_rows": 64, "seeds": 1, "store": str(stack.store)}
     run = stack.start("finetune", form)
     wait(lambda: _checkpoints(stack, "finetune"), "a checkpoint")
-    killed = stack.lose("gpu", run)
-    stack.worker("gpu")
+    killed = stack.lose("training", run)
+    stack.worker("training")
     crashed = wait(lambda: "Crashed" in stack.states(run), "Crashed")
     end = stack.ended(run)
     resumed = _resumed(stack, "finetune")
@@ -191,8 +191,8 @@ def newest(store: Path) -> list[tuple[str, str]]:
 
 
 def unstaffed(stack: Stack) -> None:
-    """No worker of the pool `gpu`: each policy; then one that comes late, is killed in a training, and comes again."""
-    _lose(stack, "--pool gpu")
+    """No worker of the pool `training`: each policy; one that comes late, is killed in a training, and comes again."""
+    _lose(stack, "--pool training")
     for policy, steps in (("", 40), ("fail", 41), ("here", 42)):
         run = _start(stack, steps, **({"GPTMILL_NO_WORKER": policy} if policy else {}))
         end = stack.ended(run)
@@ -204,7 +204,7 @@ def unstaffed(stack: Stack) -> None:
     seconds = wait(lambda: told(f"{first['name']}: late"), "an alert")
     row("no worker, GPTMILL_NO_WORKER=wait", f"told after {seconds:.0f} s", repr(_texts(first, "late")[-1]))
     row("", "its log", repr(stack.said(run, ": waiting ")))
-    stack.worker("gpu")
+    stack.worker("training")
     wait(lambda: _checkpoints(stack, "pretrain"), "a checkpoint")
     row("", "a worker came", repr(stack.said(run, " waited ")[-1]))
     start = time.monotonic()
@@ -224,7 +224,7 @@ def unstaffed(stack: Stack) -> None:
     row("taken by a worker that is gone", f"told after {seconds:.0f} s", repr(_texts(second, "taken")[-1]))
     seconds = wait(lambda: "AwaitingRetry" in stack.states(second["id"]), "AwaitingRetry")
     row("", f"AwaitingRetry {seconds:.0f} s later", "")
-    stack.worker("gpu")
+    stack.worker("training")
     end = stack.ended(run)
     resumed = _resumed(stack, "pretrain")
     row(
@@ -241,9 +241,9 @@ def _start(stack: Stack, steps: int, **environment: str) -> str:
 
 
 def _lose(stack: Stack, run: str) -> int:
-    """Kill the worker of the pool `gpu` and a run's processes; wait until the server notices."""
-    killed = stack.lose("gpu", run)
-    wait(lambda: not stack.online("gpu"), "the worker's absence")
+    """Kill the worker of the pool `training` and a run's processes; wait until the server notices."""
+    killed = stack.lose("training", run)
+    wait(lambda: not stack.online("training"), "the worker's absence")
     return killed
 
 

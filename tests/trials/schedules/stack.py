@@ -147,7 +147,7 @@ class Stack:
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
         extra = {"PREFECT_API_URL": self.api, "PREFECT_HOME": str(self.home / "prefect")}
         extra["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{self.ports[-1]}"
-        command += ["--limit", "1" if pool == "gpu" else "4"]
+        command += ["--limit", "1" if pool == "training" else "4"]
         log = self.home / "logs" / f"worker-{pool}-2.log"
         scenarios.started(command, log, self.environment | extra, start_new_session=True)
 
