@@ -113,13 +113,14 @@ class CommandParser(Parser):
     def __init__(self, *, command: Command, prog: str | None = None) -> None:
         super().__init__(description=command.description or command.text, epilog=command.epilog, prog=prog)
         self.set_defaults(run=command.called)
-        self._waiting: Command | None = command
+        self.command = command
+        self._whole = False
 
     def complete(self) -> None:
         """Give the parser its options, where it has none yet."""
-        if self._waiting is not None:
-            command, self._waiting = self._waiting, None
-            add_options(self, command)
+        if not self._whole:
+            self._whole = True
+            add_options(self, self.command)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As that of :class:`Parser`; the parser above this one calls it."""
@@ -129,8 +130,8 @@ class CommandParser(Parser):
 
 def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
     """Give a command's parser its options, and the commands that may follow it."""
-    for argument in _arguments(command):
-        settings = dict(argument)
+    for argument in arguments_of(command):
+        settings = {key: value for key, value in argument.items() if key != "names"}
         if settings.get("choices") == "analyses":
             from flows.analysis import analyses
 
@@ -143,7 +144,7 @@ def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
         add_commands(parser.add_subparsers(metavar="|".join(each.name for each in command.below)), command.below)
 
 
-def _arguments(command: Command) -> Iterator[Mapping[str, Any]]:
+def arguments_of(command: Command) -> Iterator[Mapping[str, Any]]:
     """Those of a command, in the order of its help; pydantic is imported where it fills a form."""
     if not command.forms:
         yield from command.arguments

@@ -10,7 +10,7 @@ from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.fields import FieldInfo
@@ -119,14 +119,24 @@ class FieldOption:
         text = (self.drawn.help or "{text}").replace("{text}", spoken(self.drawn.text))
         return f"{text} ({self.said_default})" if self.said_default else text
 
+    @property
+    def names(self) -> list[str]:
+        """Those that its value is one of, or its list's are; empty where it is of another kind."""
+        kinds = [self.info.annotation]
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, StrEnum):
+                return [str(name) for name in kind]
+            kinds += get_args(kind)
+        return []
+
     def argument(self) -> dict[str, Any]:
-        """The name and the settings for ``ArgumentParser.add_argument``.
+        """The name, the names that its value may be, and the settings for ``ArgumentParser.add_argument``.
 
         The default is None, which leaves the field's own to the form; but that of the store, which commands look at
         that fill no form.
         """
         default, kind = self.info.default, self.info.annotation
-        settings: dict[str, Any] = {"name": self.flag, "help": self.help.replace("%", "%%")}
+        settings: dict[str, Any] = {"name": self.flag, "names": self.names, "help": self.help.replace("%", "%%")}
         if kind is bool:
             return {**settings, "action": "store_true", "default": None}
         if self.drawn.metavar or (isinstance(default, list) and not self.drawn.repeated):
