@@ -119,12 +119,14 @@ class _Rows:
         cells = [row for _, row in looked]
         require(cells, f"{self.url}: found no rows, expected two or more")
         names = cells[0]
-        found = next((word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if mark in names[0]), "nothing")
+        found = next(
+            (word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if mark in "".join(names)), "nothing"
+        )
         expected = "commas, tabs in a .tsv, or one JSON object a line"
         require(len(names) > 1, f"{self.url}, line 1: found {found} between columns, expected {expected}")
         columns = zip(*(row for row in cells if len(row) == len(names)), strict=True)
         again = any(column[0] in column[1:] for column in columns)  # which a label does, and a column's name does not
-        known = label in names or any(_plain(name) in _NAMES for name in names)
+        known = (label and label in names) or any(_plain(name) in _NAMES for name in names)
         self.headless = not known and (again or is_row(names))
         if self.headless:
             names = [f"c{number}" for number in range(1, len(names) + 1)]
@@ -148,14 +150,16 @@ class _Rows:
         found = [label for value in self.values(name) for label in form.label_texts(value)]
         return [label if isinstance(label, str) else repr(label) for label in found]
 
-    def numeric(self, name: str) -> bool:
-        """Whether a column holds numbers."""
-        return all(grade_of(label) is not None for label in self.labels(name) if label != MISSING)
+    def numbers(self, name: str) -> list[float]:
+        """The numbers that stand in a column; none where something else does."""
+        given = [grade_of(label) for label in self.labels(name) if label != MISSING]
+        found = [number for number in given if number is not None and math.isfinite(number)]
+        return found if len(found) == len(given) else []
 
-    def graded(self, name: str) -> bool:
-        """Whether a column's numbers are grades: it is called so, or they have fractions."""
-        whole = all(float(label).is_integer() for label in self.labels(name) if label) if self.numeric(name) else True
-        return self.numeric(name) and (_plain(name) in _CALLED["grades"] or not whole)
+    def grades(self, name: str) -> list[float]:
+        """The numbers of a column that is called after grades, or in which some have a fraction; else none."""
+        numbers = self.numbers(name)
+        return numbers if _plain(name) in _CALLED["grades"] or any(number % 1 for number in numbers) else []
 
     def but(self, label: str = "") -> list[str]:
         """The columns besides the label's that do not only number the rows."""
@@ -167,8 +171,9 @@ def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
     if given:
         require(given in rows.names, f"--label: found {given!r}, expected one of {', '.join(rows.names)}")
         return given, "as --label says"
-    named = [name for name in rows.but() if _plain(name) in _CALLED["labels"]]
-    found = named or [name for name in rows.but() if few(rows.labels(name))] or list(filter(rows.graded, rows.but()))
+    named = [name for name in rows.but() if _plain(name) in _CALLED["labels"] and not of_texts(rows.labels(name))]
+    found = named or [name for name in rows.but() if few([each for each in rows.labels(name) if each])]
+    found = found or list(filter(rows.grades, rows.but()))
     if len(found) == 1:
         n_values = len(set(rows.labels(found[0])))
         return found[0], "by its name" if named else f"{n_values} different values in {len(rows.rows)} rows"
@@ -183,10 +188,11 @@ def _texts(rows: _Rows, label: str, labels: Sequence[str]) -> Fields:
     if pair := next((pair for pair in _CALLED["pairs"] if {*pair} <= named.keys()), None):
         return _pair([named[name] for name in pair], rows, label, "by their names")
     if options := _options(rows, texts, label, labels):
-        others = [name for name in texts if name not in options][:2]
+        others = [name for name in texts if name not in options]
+        others = ([name for name in others if of_texts(rows.values(name))] or others)[:2]
         why = f"{show(label)} says which of {len(options)} columns is right"
         return {"form": ("choices", why), "fields": (others, ""), "choices": (options, "")}
-    texts = [name for name in texts if not rows.numeric(name)]
+    texts = [name for name in texts if not rows.numbers(name)]
     texts = [name for name in texts if of_texts(rows.values(name)) or _plain(name) in _CALLED["headings"]] or texts
     require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
     several = rows.several(label)
@@ -203,7 +209,7 @@ def _texts(rows: _Rows, label: str, labels: Sequence[str]) -> Fields:
 
 def _pair(fields: list[str], rows: _Rows, label: str, why: str) -> Fields:
     found: Fields = {"form": ("pair", "two texts with one label"), "fields": (fields, why)}
-    if rows.graded(label) or _ALIKE.search(" ".join([label, *set(rows.labels(label))])):
+    if rows.grades(label) or _ALIKE.search(" ".join([label, *set(rows.labels(label))])):
         found["symmetric"] = (True, "neither text is the first one by nature")
     return found
 
@@ -248,22 +254,22 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]
 
     :param parts: the training rows, and those beside them.
     """
-    place = f"{parts[0].url}: {label}"
-    found = {each for part in parts for each in part.labels(label)}
     if form.choices:
         return {**({"labels": (list(given), "")} if given else {}), "metrics": (["accuracy"], "")}
-    dropped = found - {*map(label_text, given)} if given else found & {MISSING, _NO_LABEL}
+    place = f"{parts[0].url}: {label}"
+    found = {each for part in parts for each in part.labels(label)}
+    dropped = (
+        found - {*map(label_text, given)} if given else found & {MISSING, _NO_LABEL} if not form.several else set()
+    )
     if not given and "-1" in found and found - dropped - {"-1"} <= {*map(str, range(_LISTED))}:
         expected = "--labels=-1,0,1 where it is a class, --labels 0,1 where such rows have none"
         require(len(found - dropped) > 3, f"{place}: found -1 beside 0 and 1, expected {expected}")
         dropped = dropped | {"-1"}
-    kept = found - dropped
     fields: Fields = {"dropped_labels": (sorted(dropped), "rows without a label are left out")} if dropped else {}
-    if form.graded and not given and parts[0].graded(label):
-        grades = [float(each) for each in kept]
-        fields["score_range"] = ([math.floor(min(grades)), math.ceil(max(grades))], "graded")
+    if form.graded and not given and (grades := [grade for part in parts for grade in part.grades(label)]):
+        fields["score_range"] = ([math.floor(min(grades)), math.ceil(max(grades))], "grades")
         return {**fields, "metrics": (["pearson", "spearman"], "")}
-    labels = list(given or form.labels_of(_BARE, ((parts[0].rows[0], each) for each in kept)))
+    labels = list(given or form.labels_of(_BARE, ((parts[0].rows[0], each) for each in found - dropped)))
     n_labels = f"{place}: found {len(labels):,} different ({show(labels[:_LISTED])})"
     require(2 <= len(labels) <= form.most_labels, f"{n_labels}, expected 2 to {form.most_labels}, or another --label")
     if len(labels) <= _LISTED or given or len(parts) > 1:

@@ -26,6 +26,7 @@ from gptcore.models.files.layout import export_hugging_face
 from gptcore.models.network import build_model, load_model
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import PARADIGMS, read_paradigm
+from gptcore.nlu.guess import guess_task, task_text
 from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.readers.winograd import read_dprd
@@ -55,6 +56,7 @@ from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
 from tests.tasks.stores import verify
 
 TAGGED = "-DOCSTART- -X- O O\n\nAnna NNP I-NP I-PER\nsaw VBD I-VP O\nNew NNP I-NP I-LOC\nYork NNP I-NP I-LOC\n\n" * 2
+INPUTS = Path(__file__).parents[1] / "public_inputs"
 SETTINGS = Path(__file__).with_name("settings.toml")
 SHAPE = ModelConfig(n_vocab=40, n_ctx=8, n_layer=1, n_head=2, n_embd=8, n_inner=32)
 
@@ -256,6 +258,16 @@ def _minimal_pairs(folder: Path) -> None:
         exhaust(read_paradigm(str(folder), paradigm))
 
 
+def _undescribed(folder: Path) -> None:
+    for file in ("e1.csv", "m1.csv", "h1.jsonl", "k2.parquet"):
+        shutil.copy(INPUTS / file, folder)
+
+
+def _guessed(folder: Path) -> None:
+    for file in sorted(folder.iterdir()):
+        task_text(guess_task(str(file)))
+
+
 READERS: dict[str, Reader] = {
     **{name: _task(name) for name in REGISTRY},
     **{f"{name} of the hub": _parquet(name) for name in ("rte", "stsb", "race", "snli")},
@@ -265,6 +277,7 @@ READERS: dict[str, Reader] = {
     "questions with passages": Reader(_passages, _read_beyond("squad2")),
     "tagged words": Reader(lambda folder: conll(folder, TAGGED), _read_beyond("conll2003")),
     "minimal pairs": Reader(lambda folder: write_blimp(str(folder), pairs=1), _minimal_pairs),
+    "rows that no task describes": Reader(_undescribed, _guessed),
     "rows of a user": Reader(_rows, lambda folder: exhaust(read_own_rows(task_spec("rte"), _lines(folder)))),
     "books as text": Reader(_book("a.txt", b"A story of a cat.\n\nIt sat on the mat, and slept.\n" * 3), _corpus),
     "books as JSON lines": Reader(_book("a.jsonl", b'{"text": "A story of a cat that sat."}\n' * 3), _corpus),

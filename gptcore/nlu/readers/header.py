@@ -21,12 +21,12 @@ def is_row(cells: Sequence[str]) -> bool:
 
 def of_texts(cells: Sequence[str]) -> bool:
     """Whether a column's cells are texts, not labels, numbers or names."""
-    return median(len(cell.split()) for cell in cells) >= _WORDS
+    return bool(cells) and median(len(cell.split()) for cell in cells) >= _WORDS
 
 
-def few(values: Sequence[object]) -> bool:
-    """Whether a column's values are so few beside its rows that they may be labels."""
-    return 2 <= len(set(values)) <= max(2, len(values) // 4)
+def few(cells: Sequence[str]) -> bool:
+    """Whether a column's cells are no texts, and so few different ones that they may be labels."""
+    return 2 <= len(set(cells)) <= max(2, len(cells) // 4) and not of_texts(cells)
 
 
 def names_line(spec: TaskSpec, rows: Sequence[Sequence[str]]) -> str:

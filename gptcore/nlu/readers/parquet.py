@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.hub import HubSet
@@ -77,6 +77,8 @@ def read_every_column(url: str) -> Iterator[Record]:
         if form == "labels" or _is(kind, "number or string"):
             spec = TaskSpec("rows", "", "parquet", form, {}, (), name, (), 0, {})
             columns[name] = [row.columns[name] for row in read_parquet(url, spec, HubSet("", {}))]
+    lengths = {*map(len, columns.values())}
+    require(len(lengths) < 2, f"{url}: found columns of {lengths} rows, expected a parquet file")
     for number, values in enumerate(zip(*columns.values(), strict=True), start=1):
         yield Record(url, str(number), dict(zip(columns, values, strict=True)), unit="row")
 
