@@ -30,6 +30,7 @@ from gptcore.models.files.layout import export_classifier, export_hugging_face
 from gptcore.models.network import LanguageModel, Network, load_language_model, load_model, next_token_network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
+from gptcore.nlu.own_rows import labelled_rows, own_lines, own_table
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
 from gptcore.text.tokenizer import Tokenizer
@@ -58,12 +59,42 @@ def predict(
         folder of a fine-tuned model.
     :raises InputError: no such model, one of another task, or a broken row.
     """
+    return own_rows.predict_jsonl(_task_model(store, task, model, tokenizer), lines)
+
+
+def answer_table(
+    store: Store, task: str, model: str, rows: str | Iterable[bytes], tokenizer: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Rows with their columns and their answers; see :func:`gptcore.evaluation.own_rows.predict_records`.
+
+    :param model: as in :func:`predict`.
+    :param rows: a table's address, or lines as :func:`gptcore.nlu.own_rows.own_lines` takes them.
+    :raises InputError: no such model, one of another task, or a broken row.
+    """
+    found = _task_model(store, task, model, tokenizer)
+    records = own_table(found.spec, rows) if isinstance(rows, str) else own_lines(found.spec, rows)
+    return own_rows.predict_records(found, records)
+
+
+def score_table(store: Store, task: str, model: str, file: str) -> dict[str, float]:
+    """The task's metrics x 100 of a fine-tuned model on a labelled table, and "rows".
+
+    :param model: as in :func:`predict`, of a store.
+    :raises InputError: no such model, one of another task, or a broken row.
+    """
+    found = _task_model(store, task, model, "")
+    scores = found.scored(labelled_rows(found.spec, own_table(found.spec, file)))
+    return {name: 100 * value if isinstance(value, float) else value for name, value in scores.items()}
+
+
+def _task_model(store: Store, task: str, model: str, tokenizer: str) -> TaskModel:
+    """:raises InputError: no such model, or one of another task."""
     if tokenizer:
         found = TaskModel(Path(model), Tokenizer.load(tokenizer))
     else:
         found = TaskModel(*_files(fine_tuned_model(store, model, task)))
     require(found.spec.name == task, f"--model {model}: a model for {found.spec.name}, expected one for {task}")
-    return own_rows.predict_jsonl(found, lines)
+    return found
 
 
 def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

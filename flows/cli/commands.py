@@ -107,10 +107,19 @@ def _write_abstracts(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     from flows.forms.references import named_task
 
-    _look_up_model(options, named_task(_store(options), options.task))
+    named = named_task(_store(options), options.task)
+    store = _look_up_model(options, named)
+    if options.file:
+        require(not options.datasets, f"--datasets: {options.file} is scored; expected none beside it")
+        _look_up_table(store, options)
+        from flows.inference import score_table
+
+        scores = score_table(store, named, options.model, options.file)
+        print(f"{options.file}: {_shown(scores, 1)}")
+        return
     from flows.cli.models import evaluate, rows_scored
 
-    store, task = _store(options), task_name(options.task)
+    task = task_name(options.task)
     for split, scores in evaluate(store, task, options.model, options.datasets).items():
         print(f"{options.task} {split}: {_shown(scores, 1)}")
     print(rows_scored(store, options.datasets, task))
@@ -131,26 +140,63 @@ def zero_shot(options: argparse.Namespace) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    import json
-
     from flows.forms.references import named_task
 
     store = _store(options)
     task = named_task(store, options.task, in_folder=bool(options.tokenizer))
-    if options.explain and (options.tokenizer or options.model):
-        raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
-    if not options.explain:
+    if options.explain:
+        require(not options.file and not options.out, "--explain: found a file, expected JSON lines on standard input")
+        if options.tokenizer or options.model:
+            raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
+    else:
+        _check_answers_file(options)
         _look_up_model(options, task)
-    from flows.inference import explain, predict
+        if options.file:
+            _look_up_table(store, options)
+    from flows.inference import answer_table, explain, predict
+    from gptcore.evaluation.tables import json_line, write_table
 
-    lines = sys.stdin.buffer
-    answers = (
-        explain(store, task, lines)
-        if options.explain
-        else predict(store, task, options.model, lines, options.tokenizer)
-    )
+    lines, model = sys.stdin.buffer, (options.model, options.file or sys.stdin.buffer, options.tokenizer)
+    if options.explain:
+        answers = explain(store, task, lines)
+    else:
+        answers = (answer_table if options.file or options.out else predict)(store, task, *model)
+    if options.out:
+        print(f"{options.out}: {write_table(Path(options.out), answers):,} rows", file=sys.stderr)
+        return
     for answer in answers:
-        print(json.dumps(answer, ensure_ascii=False), flush=True)
+        print(json_line(answer), flush=True)
+
+
+def _check_answers_file(options: argparse.Namespace) -> None:
+    """:raises InputError: ``--out`` is no table's name, cannot be written, or is the file of the rows."""
+    from gptcore.nlu.own_rows import table_format
+
+    if options.file:
+        table_format(options.file)
+    if not (out := options.out):
+        return
+    table_format(out)
+    if options.file and Path(out).exists() and Path(options.file).exists() and Path(out).samefile(options.file):
+        raise InputError(f"--out {out}: found the file of the rows, expected another")
+    _require_place(out, Path(out))
+
+
+def _look_up_table(store: Store, options: argparse.Namespace) -> None:
+    """See that a table's first row is one of the model's task, before torch is imported.
+
+    :raises InputError: it is none, or there is none.
+    """
+    from gptcore.nlu.own_rows import own_example, own_table
+    from gptcore.nlu.registry import recorded_task
+
+    if getattr(options, "tokenizer", ""):
+        return  # the model alone knows its task
+    spec = recorded_task(store.manifest(store.resolve(options.model, "finetune"))["config"])
+    first = next(own_table(spec, options.file), None)
+    if first is None:
+        raise InputError(f"{options.file}: found no row, expected one or more")
+    own_example(spec, first)
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -207,14 +253,19 @@ def export(options: argparse.Namespace) -> None:
     if not options.out or "://" in options.out:
         raise InputError(f"--out: found {options.out!r}, expected a new folder on this machine")
     require(not out.exists(), f"--out {out}: is there already; expected a new folder")
-    holder = next(folder for folder in out.absolute().parents if folder.exists())
-    if not holder.is_dir() or not os.access(holder, os.W_OK):
-        raise InputError(f"--out {out}: found no folder at {holder} that can be written, expected one")
+    _require_place(out, next(folder for folder in out.absolute().parents if folder.exists()) / "new")
     store = _look_up_model(options)
     from flows.inference import export
 
     for line in export(store, options.model, options.format, options.out, options.tokenizer, options.int8):
         print(line)
+
+
+def _require_place(out: str | Path, path: Path) -> None:
+    """:raises InputError: nothing can be written at ``path``, which is needed for ``out``."""
+    holder = path.absolute().parent
+    if "://" in str(out) or path.is_dir() or not holder.is_dir() or not os.access(holder, os.W_OK):
+        raise InputError(f"--out {out}: found no folder at {holder} that can be written, expected one")
 
 
 def leaderboard(options: argparse.Namespace) -> None:

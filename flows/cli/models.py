@@ -154,7 +154,7 @@ def serve(store: Store, name: str, model: str, port: int) -> None:
         task_model = TaskModel(folder, tokenizer)
         spec = task_model.spec
         service = Predictions(task_model)
-        about |= {"task": spec.name, "fields": [*spec.text_columns, *spec.choices], "labels": list(spec.labels)}
+        about |= {"task": spec.name, "fields": [*spec.text_columns, *spec.choices], "labels": list(spec.told_labels)}
     else:
         service = Generation(load_language_model(str(folder)).to(pick_device(0)).eval(), tokenizer)
     what = about.get("task", "a language model")

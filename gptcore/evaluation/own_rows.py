@@ -32,6 +32,7 @@ from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import perplexity
 from gptcore.text.tokenizer import Tokenizer
 
+PREDICTION = "prediction"
 _TYPED = "standard input"  # what messages call text that is in no file
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
 _PROMPTS_AT_ONCE = 8  # a pass for eight takes little longer than for one, and their first lines are soon there
@@ -48,6 +49,29 @@ def predict_jsonl(model: TaskModel, lines: Iterable[bytes]) -> Iterator[dict[str
     answers = model.described(read_own_rows(model.spec, lines), _ROWS_AT_ONCE)
     for number, answer in enumerate(answers, start=1):
         yield {"line": number, **answer}
+
+
+def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
+    """Each row's own columns, and "prediction" with its "probability", in the order given and in bounded memory.
+
+    Of an answer that is more than one label what a table of MLflow's has beside it; see
+    :meth:`gptcore.nlu.forms.form.Form.cells`.
+
+    :raises InputError: a broken row, once the rows of the batches before it are answered; a column that the answers
+        have as well.
+    """
+    asked, told = itertools.tee(records)
+    answers = model.described(own_example(model.spec, row) for row in asked)
+    for row, answer in zip(told, answers, strict=True):
+        if "label" in answer:
+            label = answer["label"]
+            found = {PREDICTION: label, "probability": answer["probabilities"][label]}
+        else:
+            (_, first), *rest = form_of(model.spec).cells(answer).items()
+            found = {PREDICTION: first, **dict(rest)}
+        if taken := found.keys() & row.columns.keys():
+            raise row.error(min(taken), "this column", "none of its name, which the answers have")
+        yield {**row.columns, **found}
 
 
 def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -> list[Example]:

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json
 from gptcore.data.feed import by_length, evaluation_tokens
-from gptcore.evaluation.predictions import RowPredictions
+from gptcore.evaluation.predictions import Predictions, RowPredictions
 from gptcore.families import FAMILIES
 from gptcore.machine.device import autocast, pick_device, pick_dtype
 from gptcore.models.classifier import Classifier
@@ -29,6 +29,7 @@ from gptcore.nlu.encoded import encoded_task
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import RowReader
+from gptcore.nlu.metrics import score
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from gptcore.nlu.rows import Rows, split_rows
 from gptcore.text.tokenizer import Tokenizer
@@ -225,6 +226,20 @@ class TaskModel:
         while chunk := list(islice(rows, at_once)):
             found = predict_rows(self._model, self.spec, self._rows(chunk), self._device)
             yield from found.using(self._settings).described(self.spec)
+
+    def scored(self, examples: Iterable[Example], at_once: int = _ROWS) -> dict[str, float]:
+        """The task's metrics over labelled rows, as :func:`gptcore.nlu.metrics.score`, and "rows".
+
+        :raises InputError: no row, or answers that are places of a text, whose labels stand in no column.
+        """
+        rows, values, labels = iter(examples), np.empty(0), np.empty(0)
+        while chunk := list(islice(rows, at_once)):
+            found = predict_rows(self._model, self.spec, self._rows(chunk), self._device)
+            if not isinstance(found, Predictions):
+                raise InputError(f"{self.spec.name}: found answers that are places of a text, expected labels")
+            values, labels = np.append(values, found.values), np.append(labels, found.rows.labels)
+        require(len(values), f"{self.spec.name}: found no labelled row, expected one or more")
+        return {**score(self.spec, values, labels), "rows": len(values)}
 
     def summaries(self, examples: Sequence[Example]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """What the linear layer reads of each choice of some rows, and their logits: (N, C, D) and (N, C).

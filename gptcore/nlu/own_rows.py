@@ -1,4 +1,4 @@
-"""A user's own rows: one JSON object a line, its fields named as the dataset names its columns, or after Figure 1.
+"""A user's own rows: JSON objects or a table, their fields named as the dataset names its columns, or after Figure 1.
 
     single       text; the form "labels", too
     pair         premise, hypothesis; text1, text2 where neither is the first by nature
@@ -9,25 +9,33 @@
 Of tasks about mentions in a sentence (FewRel, Open Entity) a row is as their files have it, or a text with the words
 that mark them.
 
-Other fields of a row are left alone, so that it may carry an id or a label.
+Other fields of a row are left alone, so that it may carry an id or a label. A table is a file of CSV, TSV, JSON lines
+or parquet, read as tasks' files are; a line that is no object is a row, too, where a row is one text.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gptcore.base.errors import InputError
-from gptcore.nlu.forms import form_of
+from gptcore.base.errors import InputError, require
+from gptcore.base.filesystems import exists, file_system
+from gptcore.nlu.forms import form_of, label_number, label_text
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, rows_of, show
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
+from gptcore.nlu.readers.parquet import read_whole_parquet
 from gptcore.nlu.readers.tagged import tagged_example
+from gptcore.nlu.readers.text_files import READERS
 from gptcore.nlu.registry import Format, TaskSpec
 
 ANSWERS = "answers"
 """The list that may stand for the columns of the choices."""
+LABEL = "label"
+"""What a user's own rows may call the label besides its column's name."""
+_TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
 
 _BETWEEN_WORDS = re.compile(r"[ \t\r\n]")
 """What sets words apart in files of tagged words; a word of a list may hold other white space, as theirs may."""
@@ -36,13 +44,86 @@ Field = str | tuple[str, ...]
 
 
 def read_own_rows(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard input") -> Iterator[Example]:
-    """The rows of JSON lines in UTF-8, without labels.
+    """The rows of :func:`own_lines`, without labels.
+
+    :raises InputError: as there, or a field that is missing or holds no text; names line and field.
+    """
+    return (own_example(spec, row) for row in own_lines(spec, lines, name))
+
+
+def own_lines(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard input") -> Iterator[Record]:
+    """Rows of lines in UTF-8: JSON objects, or texts where a row is one.
 
     :param name: what messages call the input.
-    :raises InputError: no UTF-8, no JSON object, a field that is missing or holds no text; names line and field.
+    :raises InputError: no UTF-8, or another line; names it, and what a row looks like.
     """
+    names = form_of(spec).names_of(spec)
+    plain = names == ("text",) and len(spec.fields) == 1 and spec.format not in _MENTIONS
     for line, text in rows_of(decoded_lines(lines, name)):
-        yield own_example(spec, Record(name, str(line), parse_object(text, name, line)))
+        text = text.rstrip("\r\n")
+        if not text.lstrip().startswith("{"):
+            cells = [cell.strip(' "') for cell in re.split("[,;\t]", text)]
+            known = {*names, *spec.text_columns, *spec.choices}
+            if line == 1 and known & {*cells} and all(cell.isidentifier() for cell in cells):
+                table = f"expected the rows of a table in a file: gptmill predict {spec.name} FILE.csv"
+                raise InputError(f"{name}, line 1: found the names of columns, {show(text)}, {table}")
+            if not plain or not text.strip():
+                raise InputError(f"{name}, line {line}: found {show(text)}, expected {_a_row(spec)}")
+            yield Record(name, str(line), {names[0]: text})
+        else:
+            yield Record(name, str(line), parse_object(text, name, line, _a_row(spec)))
+
+
+def _a_row(spec: TaskSpec) -> str:
+    """What a line of a user's own rows looks like."""
+    form = form_of(spec)
+    row: dict[str, str | list[str]] = dict.fromkeys(form.names_of(spec)[: len(spec.fields)], "...")
+    if spec.choices:
+        row[ANSWERS] = ["..."] * len(spec.choices)
+    return f"one JSON object a line: {json.dumps(row)}"
+
+
+def table_format(path: str) -> Format:
+    """The format of a table by the end of its name, behind which .gz or .zst may stand.
+
+    :raises InputError: it ends in no format's name.
+    """
+    end = path.lower().removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+    for kind in _TABLES:
+        if end == kind:
+            return kind
+    raise InputError(f"{path}: found no format, expected a name that ends in .{', .'.join(_TABLES)}, or .gz behind it")
+
+
+def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
+    """The rows of a user's table with every column that it has.
+
+    :param url: a file; any fsspec URL.
+    :raises InputError: as the readers of tasks' files; a column of one name twice.
+    """
+    kind = table_format(url)
+    require(exists(*file_system(url)), f"{url}: found no such file, expected a table of rows")
+    if kind == "parquet":
+        return read_whole_parquet(url)
+    return READERS[kind](url, replace(spec, fields=(), choices=(), label="", columns=()))
+
+
+def labelled_rows(spec: TaskSpec, rows: Iterable[Record]) -> Iterator[Example]:
+    """A user's rows with their labels, as the task's files or its answers spell them.
+
+    Rows with a label that the task drops are left out.
+
+    :raises InputError: a field or a label that is missing, or a label that is none of the task's.
+    """
+    for row in rows:
+        column = spec.label if spec.label in row.columns or LABEL not in row.columns else LABEL
+        value = row.value(column)
+        if label_text(value) in spec.dropped_labels:
+            continue
+        number: float | None = label_number(spec.label_names, value)
+        if number is None:
+            number = form_of(spec).label_of(spec, replace(row, columns={**row.columns, spec.label: value}))
+        yield replace(own_example(spec, row), label=number)
 
 
 def own_example(spec: TaskSpec, row: Record) -> Example:

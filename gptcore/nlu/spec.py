@@ -86,6 +86,8 @@ class TaskSpec:
     """For models that nothing fine-tunes; None: the fields line by line, "Answer:", and the label texts."""
     labels: tuple[str, ...] = ()
     """Label texts in class order; none for a score. Of choices the names of the right ones in order."""
+    label_names: tuple[str, ...] = ()
+    """What the labels are called in answers, where the dataset's files have numbers for them; none: the same."""
     choices: tuple[str, ...] = ()
     """Columns of the choices, in order."""
     symmetric: bool = False
@@ -145,6 +147,11 @@ class TaskSpec:
         return tuple(dict.fromkeys(source.subset for source in self.splits["dev"] if source.subset))
 
     @property
+    def told_labels(self) -> tuple[str, ...]:
+        """The labels as answers have them, in class order."""
+        return self.label_names or self.labels
+
+    @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns of the text fields one by one, in input order."""
         return tuple(column for field in self.fields for column in ([field] if isinstance(field, str) else field))
@@ -152,7 +159,7 @@ class TaskSpec:
     @property
     def required_columns(self) -> frozenset[str]:
         """Columns that a file of this dataset must have."""
-        return frozenset((*self.text_columns, *self.choices, self.label))
+        return frozenset((*self.text_columns, *self.choices, self.label)) - {""}
 
     def published_rows(self, split: str) -> int:
         """Rows of the public distribution's split, without rows that carry no gold label."""

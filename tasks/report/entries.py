@@ -180,7 +180,7 @@ def _loaded(version: str) -> str:
 def _columns(spec: TaskSpec) -> str:
     """What a row has, and what comes back."""
     given = ", ".join(f"`{column}`" for column in (*spec.text_columns, *spec.choices))
-    labels = " or ".join(f"`{label}`" for label in spec.labels)
+    labels = " or ".join(f"`{label}`" for label in spec.told_labels)
     if len(spec.labels) > _LABELS:
         labels = f"one of {len(spec.labels)}"
     return f"Columns of the table: {given}. Comes back: {form_of(spec).comes_back(spec, labels)}."

@@ -19,20 +19,23 @@ from flows.cli.main import main
 from flows.forms.references import any_model
 from flows.forms.references import fine_tuned_model as fine_tuned
 from flows.inference import predict
+from flows.servers.model_server import Predictions
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import LSTMConfig, ModelConfig
+from gptcore.evaluation.predict import TaskModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import COLUMNS
 from gptcore.nlu.registry import task_spec
+from gptcore.text.tokenizer import Tokenizer
 from tasks.report.entries import task_interface
 from tasks.report.score import Score
 from tasks.report.suites import EXPERIMENT, Suite, kept_leaderboard, open_suite, our_rows, record_row, row_of
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.lineage import tokenizer_of
+from tasks.store.lineage import model_files, tokenizer_of
 from tasks.store.references import best_models, fine_tuned_model, pretrained_model
 from tasks.store.store import Store
-from tasks.tracking.pyfunc import write_mlmodel
+from tasks.tracking.pyfunc import TaskPredictor, write_mlmodel
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected as table_of
 from tests.flows.world import with_blimp
@@ -93,6 +96,39 @@ def test_rows_are_answered_by_a_model_of_the_store_or_of_a_folder(shelf, tmp_pat
         inference.predict(shelf.store, "mnli", model.short, ROW)
     with pytest.raises(InputError, match="--model latest: found no model for mnli"):
         inference.predict(shelf.store, "mnli", "latest", ROW)
+
+
+@pytest.mark.parametrize("task", ["sst2", "stsb", "race", "openentity"])
+def test_predict_serve_and_mlflow_give_a_row_one_answer(task, shelf, tmp_path, capsys):
+    spec = task_spec(task)
+    columns = (*spec.text_columns, *spec.choices)
+    rows = [{name: f"{name} the cat sat mention it mention {row}" for name in columns} for row in range(3)]
+    table, out = tmp_path / "rows.csv", tmp_path / "out.jsonl"
+    model = shelf.finetune(task, shelf.checkpoint)
+    pd.DataFrame(rows).to_csv(table, index=False)
+    assert main(["predict", task, str(table), "--out", str(out), "--store", shelf.store.url]) == 0
+    assert f"model: {model.short} {task} seed 0" in (said := capsys.readouterr().err)
+    assert f"{out}: 3 rows" in said
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [{name: answer[name] for name in columns} for answer in answers] == rows
+    folder, words = model_files(model)
+    service = Predictions(TaskModel(folder, Tokenizer.load(str(words))))
+    served = service.answer(service.read(rows)[0])
+    loaded = TaskPredictor(model).predict(pd.DataFrame(rows)).to_dict("records")
+    for answer, one, other in zip(answers, served, loaded, strict=True):
+        prediction = answer["prediction"]
+        assert prediction == other[next(iter(other))]
+        if task == "openentity":
+            assert (json.loads(prediction), answer["probability person"]) == (
+                one["labels"],
+                one["probabilities"]["person"],
+            )
+        elif task == "stsb":
+            assert prediction == one["score"]
+        else:
+            shares = {name: other[f"probability {name}"] for name in one["probabilities"]}
+            assert (prediction, answer["probability"]) == (one["label"], one["probabilities"][prediction])
+            assert shares == one["probabilities"]
 
 
 def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):

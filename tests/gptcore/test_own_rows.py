@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.evaluation.own_rows import predict_jsonl, text_perplexity
+from gptcore.evaluation.own_rows import predict_jsonl, predict_records, text_perplexity
 from gptcore.evaluation.predict import TaskModel
+from gptcore.evaluation.tables import write_table
 from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import example_text, own_example, read_own_rows
+from gptcore.nlu.own_rows import example_text, labelled_rows, own_example, own_table, read_own_rows
 from gptcore.nlu.readers import Example, Record
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
 from gptcore.text.bpe import WordTokenizer
@@ -47,6 +51,15 @@ def friendly(spec: TaskSpec, row: dict[str, Any]) -> dict[str, Any]:
     return {**named, "answers": [row[column] for column in spec.choices]} if spec.choices else named
 
 
+NAMES = {
+    "sst2": ("negative", "positive"),
+    "cola": ("unacceptable", "acceptable"),
+    "mrpc": ("not_equivalent", "equivalent"),
+    "qqp": ("not_duplicate", "duplicate"),
+}
+"""What GLUE's card calls the labels that its files count."""
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> dict[str, TaskModel]:
     folder = tmp_path_factory.mktemp("models")
@@ -66,7 +79,7 @@ def test_both_namings_give_one_answer_a_row(task, models):
             assert 0 <= answer["score"] <= 5
         else:
             shares = answer["probabilities"]
-            assert tuple(shares) == spec.labels
+            assert tuple(shares) == NAMES.get(task, spec.labels)
             assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
             assert answer["label"] == max(shares, key=shares.get)
     assert json.dumps(found)
@@ -164,6 +177,94 @@ def test_a_broken_row_is_an_error_that_names_line_and_field(models, task, line, 
         next(rows)
 
 
+# --- what people have: plain lines, tables ---
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "message"),
+    [
+        ("race", "x", 'a line: {"document": "...", "question": "...", "answers": ["...", "...", "...", "..."]}'),
+        (
+            "sst2",
+            "id,text,label",
+            "found the names of columns, 'id,text,label', expected the rows of a table in a file",
+        ),
+        ("rte", 'index\t"premise"\thypothesis', "gptmill predict rte FILE.csv"),
+        ("fewrel", "a head b head and tail c tail", "found 'a head b head and tail c tail', expected one JSON object"),
+    ],
+)
+def test_a_line_that_is_no_row_says_what_a_row_looks_like(task, line, message):
+    with pytest.raises(InputError, match=f"^standard input, line 1: .*{re.escape(message)}"):
+        next(read_own_rows(task_spec(task), [line.encode()]))
+
+
+def test_a_plain_line_is_a_row_where_a_row_is_one_text(models):
+    asked = encoded({"text": "the cat"}, {"text": '"a" film, text'})
+    assert list(predict_jsonl(models["sst2"], [b"the cat\r\n", b'"a" film, text\n'])) == list(
+        predict_jsonl(models["sst2"], asked)
+    )
+
+
+TABLES = {
+    "rows.csv": lambda table, path: table.to_csv(path, index=False),
+    "rows.CSV.gz": lambda table, path: table.to_csv(path, index=False, compression="gzip"),
+    "rows.tsv": lambda table, path: path.write_text("\n".join("\t".join(row) for row in [table, *table.values]) + "\n"),
+    "rows.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
+    "rows.parquet": lambda table, path: table.to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_any_format_is_answered_as_its_lines_and_scored_by_its_labels(name, models, tmp_path):
+    """More rows than are held at a time; pandas writes the one table and reads the other."""
+    texts, right = [f'"{word}" was, {other}' for word in TEXT.split() for other in TEXT.split()] * 9, ["0", "positive"]
+    rows = {"no": list(map(str, range(len(texts)))), "sentence": texts, "label": (right * len(texts))[: len(texts)]}
+    path, model = tmp_path / name, models["sst2"]
+    TABLES[name](pd.DataFrame(rows), path)
+    expected = list(predict_jsonl(model, encoded(*({"text": text} for text in texts))))
+    out = path.with_name(f"out{path.name[4:]}")
+    assert len(texts) > 1024
+    assert write_table(out, predict_records(model, own_table(model.spec, str(path)))) == len(texts)
+    read = {
+        "csv": pd.read_csv,
+        "gz": pd.read_csv,
+        "jsonl": partial(pd.read_json, lines=True),
+        "parquet": pd.read_parquet,
+    }
+    read["tsv"] = partial(pd.read_csv, sep="\t", quoting=csv.QUOTE_NONE)
+    found = read[name.rpartition(".")[2]](out)
+    assert list(found) == ["no", "sentence", "label", "prediction", "probability"]
+    assert (list(found["sentence"]), list(found["label"])) == (texts, rows["label"])
+    assert list(found["prediction"]) == [answer["label"] for answer in expected]
+    np.testing.assert_allclose(found["probability"], [max(each["probabilities"].values()) for each in expected])
+    hits = sum(answer["label"] == ("negative", "positive")[row % 2] for row, answer in enumerate(expected))
+    scores = model.scored(labelled_rows(model.spec, own_table(model.spec, str(path))))
+    assert scores == {"accuracy": hits / len(texts), "score": hits / len(texts), "rows": len(texts)}
+
+
+def test_nothing_is_left_of_answers_that_break_off_or_that_a_format_cannot_hold(models, tmp_path):
+    path, sst2 = tmp_path / "rows.jsonl", models["sst2"]
+    for rows, name, message in (
+        ([{"text": "a"}] * 2000 + [{"text": 3}], "a.csv", f"{path}, line 2001, column 'text': found 3, expected text"),
+        ([{"text": "a\tb"}], "a.tsv", "row 1: found .*, expected a .jsonl file"),
+        ([{"text": "a"}, {"text": "b", "x": 1}], "a.csv", "row 2: found .*, expected a .jsonl file"),
+        ([{"text": "a", "x": 1}] * 1024 + [{"text": "b", "x": "c"}], "a.parquet", "columns of several types"),
+        ([{"text": "a", "prediction": 1}], "a.jsonl", "column 'prediction': found this column, expected none"),
+    ):
+        path.write_bytes(b"".join(encoded(*rows)))
+        with pytest.raises(InputError, match=message):
+            write_table(tmp_path / name, predict_records(sst2, own_table(sst2.spec, str(path))))
+        assert list(tmp_path.iterdir()) == [path]
+    (tmp_path / "rows.csv").write_text("text,text\na,b\n")
+    for table, message in (
+        ("rows.csv", "'text': found 2 times in the header"),
+        ("none.csv", "none.csv: found no such file, expected a table"),
+        ("rows.xls", r"expected a name that ends in \.csv, \.tsv, \.jsonl, \.parquet"),
+    ):
+        with pytest.raises(InputError, match=message):
+            next(own_table(sst2.spec, str(tmp_path / table)))
+
+
 # --- the perplexity of a text ---
 
 PROSE = "The cat sat on the mat.\r\n\nWho said that a bird runs?\nIt was tired because it sat. Yes and no.\n"
@@ -215,7 +316,7 @@ def test_a_line_that_is_cut_off_is_named_by_its_own_number(models):
     lines = [*encoded({"sentence": "a cat"}), b'{"sentence": "a"\n']
     with pytest.raises(InputError, match=r"standard input, line 2, column 17: found Expecting ',' delimiter"):
         list(predict_jsonl(models["sst2"], lines))
-    with pytest.raises(InputError, match="standard input, line 1, column 1: found Expecting value"):
+    with pytest.raises(InputError, match=r"line 1: found '', expected one JSON object a line: {\"text\": \"...\"}"):
         list(predict_jsonl(models["sst2"], [b"\n", *lines[:1]]))
 
 

@@ -117,7 +117,10 @@ def test_an_answer_is_spelled_and_read_back(spec) -> None:
 def test_what_forms_say_of_answers_in_figures() -> None:
     sst2, stsb, several = (task_spec(task) for task in ("sst2", "stsb", "openentity"))
     row, thirds = Example(("a", "b c"), (), 2.5, "", "x:1"), np.log(np.float32([1, 2]))
-    assert form_of(sst2).described(sst2, thirds) == {"label": "1", "probabilities": {"0": 0.333333, "1": 0.666667}}
+    assert form_of(sst2).described(sst2, thirds) == {
+        "label": "positive",
+        "probabilities": {"negative": 0.333333, "positive": 0.666667},
+    }
     assert form_of(stsb).described(stsb, np.float32([*thirds, *[-99] * 4])) == {"score": 0.6667}
     assert form_of(several).described(several, np.zeros(9, np.float32))["labels"] == []  # no likelier than not
     found = [

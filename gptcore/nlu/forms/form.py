@@ -243,13 +243,13 @@ class Form:
         if spec.score_range:
             return {"score": round(value, 4)}
         weights = np.exp(logits.astype(np.float64) - logits.max())  # (K,) classes or (C,) choices
-        return {"label": self.spelled(spec, value), "probabilities": shares(spec, weights / weights.sum())}
+        return {"label": spec.told_labels[int(value)], "probabilities": shares(spec, weights / weights.sum())}
 
     def signature(self, spec: TaskSpec) -> dict[str, str]:
         """The columns of a table of answers, with MLflow's names of their types."""
         if spec.score_range:
             return {"score": "double"}
-        return {"label": "string", **{f"probability {label}": "double" for label in spec.labels}}
+        return {"label": "string", **{f"probability {label}": "double" for label in spec.told_labels}}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """An answer of :meth:`described` as the cells of such a table's row."""
@@ -307,7 +307,7 @@ def grade_of(text: Any) -> float | None:
 
 def shares(spec: TaskSpec, probabilities: NDArray[np.float64]) -> dict[str, float]:
     """The probability of each label, rounded."""
-    return dict(zip(spec.labels, (round(float(share), 6) for share in probabilities), strict=True))
+    return dict(zip(spec.told_labels, (round(float(share), 6) for share in probabilities), strict=True))
 
 
 def soft_labels(spec: TaskSpec, scores: Values) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +29,10 @@ def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
     :raises InputError: no parquet, a column missing or of another type, other classes than published, bytes that are
         not UTF-8; names file, column and row.
     """
-    import pyarrow as pa
+    return _told(url, _rows(url, spec, hub))
+
+
+def _rows(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
     import pyarrow.parquet as pq
 
     choices = {} if hub.options else {column: column for column in spec.choices}
@@ -38,18 +42,44 @@ def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
     if hub.options:
         expected[hub.options] = "list of strings"
     number = 0
-    try:
+    with fsspec.open(url, "rb") as raw:
+        file = pq.ParquetFile(raw, pre_buffer=False)
+        _check(file.schema_arrow, expected, url, called[spec.label], hub)
+        number_type = _number_type(file.schema_arrow.field(called[spec.label]).type)
+        for batch in file.iter_batches(batch_size=_ROWS, columns=list(expected)):
+            columns = {name: _as_bytes(batch.column(name)).to_pylist() for name in expected}
+            for row in range(batch.num_rows):
+                number += 1
+                record = Record(url, str(number), {}, unit="row", called=called)
+                values = {name: _text(columns[name][row], record, name) for name in expected}
+                yield _record(record, values, spec, hub, number_type)
+
+
+def read_whole_parquet(url: str) -> Iterator[Record]:
+    """The rows of one file with every column that it has, numbered from 1.
+
+    :raises InputError: no parquet, or bytes that are not UTF-8; names file and row.
+    """
+    import pyarrow.parquet as pq
+
+    def rows() -> Iterator[Record]:
+        number = itertools.count(1)
         with fsspec.open(url, "rb") as raw:
-            file = pq.ParquetFile(raw, pre_buffer=False)
-            _check(file.schema_arrow, expected, url, called[spec.label], hub)
-            number_type = _number_type(file.schema_arrow.field(called[spec.label]).type)
-            for batch in file.iter_batches(batch_size=_ROWS, columns=list(expected)):
-                columns = {name: _as_bytes(batch.column(name)).to_pylist() for name in expected}
-                for row in range(batch.num_rows):
-                    number += 1
-                    record = Record(url, str(number), {}, unit="row", called=called)
-                    values = {name: _text(columns[name][row], record, name) for name in expected}
-                    yield _record(record, values, spec, hub, number_type)
+            for batch in pq.ParquetFile(raw, pre_buffer=False).iter_batches(batch_size=_ROWS):
+                yield from (Record(url, str(next(number)), row, unit="row") for row in batch.to_pylist())
+
+    return _told(url, rows())
+
+
+def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
+    """The rows, and Arrow's errors on the way with the file and the row that they come at."""
+    import pyarrow as pa
+
+    number = 0
+    try:
+        for row in rows:
+            yield row
+            number += 1
     except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter of a column's name
         raise _broken(url, number, error) from error
     except FileNotFoundError as error:

@@ -151,7 +151,7 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
     for line, cells in rows:
         if not names:
             names = cells
-            for column in sorted(spec.required_columns):
+            for column in sorted(spec.required_columns or names):
                 if names.count(column) != 1:
                     hint = "" if not spec.home or spec.required_columns & {*names} else _headless(spec, names, rows)
                     raise InputError(
