@@ -52,11 +52,7 @@ def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str 
     rows = _Rows(url, label)
     column, why = _label_column(rows, label)
     texts = _texts(rows, column, labels)
-    beside = _beside(rows, column)
-    paths = {
-        "train": (folder + rows.file, ""),
-        **{s: (folder + other.file, "beside it") for s, other in beside.items()},
-    }
+    parts = {"train": rows, **_beside(rows, column)}
     share = f"no file of dev rows: this share of the {len(rows.rows):,} rows, drawn by a seed"
     return {
         "name": (name or _name(url), ""),
@@ -64,9 +60,9 @@ def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str 
         **({"columns": (rows.names, "it has no header line")} if rows.headless else {}),
         **texts,
         "label": (column, why),
-        **_answers([rows, *beside.values()], column, FORMS[texts["form"][0]], labels),
-        **paths,
-        **({} if "dev" in beside else {"holdout": (0.1 if len(rows.rows) >= _LOOKED_AT else 0.2, share)}),
+        **_answers([*parts.values()], column, FORMS[texts["form"][0]], labels),
+        **{split: (folder + part.file, "" if part is rows else "beside it") for split, part in parts.items()},
+        **({} if "dev" in parts else {"holdout": (0.1 if len(rows.rows) >= _LOOKED_AT else 0.2, share)}),
     }
 
 
@@ -114,16 +110,13 @@ class _Rows:
         first = next(lines(self.url), (1, ""))[1]
         if first.lstrip().startswith("{"):
             return "jsonl", READERS["jsonl"](self.url, _BARE)
-        format: Format = "tsv" if "\t" in first and ".csv" not in self.file.lower() else "csv"
+        format: Format = "tsv" if "\t" in first and not (".csv" in self.file.lower() and "," in first) else "csv"
         looked = itertools.islice((tsv_rows if format == "tsv" else csv_rows)(self.url), _LOOKED_AT)
         cells = [row for _, row in looked]
         require(cells, f"{self.url}: found no rows, expected two or more")
-        names = cells[0]
-        found = next(
-            (word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if mark in "".join(names)), "nothing"
-        )
-        expected = "commas, tabs in a .tsv, or one JSON object a line"
-        require(len(names) > 1, f"{self.url}, line 1: found {found} between columns, expected {expected}")
+        names, expected = cells[0], "commas or tabs between columns, or a JSON object a line"
+        found = "a list" if re.match(r"\s*\[\s*(\{|$)", first) else "semicolons" if ";" in first else "one column"
+        require(len(names) > 1 and found != "a list", f"{self.url}, line 1: found {found}, expected {expected}")
         columns = zip(*(row for row in cells if len(row) == len(names)), strict=True)
         again = any(column[0] in column[1:] for column in columns)  # which a label does, and a column's name does not
         known = (label and label in names) or any(_plain(name) in _NAMES for name in names)
@@ -200,7 +193,8 @@ def _texts(rows: _Rows, label: str, labels: Sequence[str]) -> Fields:
         return _pair(texts, rows, label, f"form single with [{_toml(texts)}] joins them")
     longest = max(texts, key=lambda name: sum(map(len, rows.values(name))))
     fields: list[Any] = [longest]
-    why = "" if len(texts) == 1 else f"the longest texts; others: {', '.join(map(show, texts))}"
+    also = ", ".join(show(name) for name in texts if name != longest)
+    why = f"the longest of several texts; also {also}" if also else ""
     if len(texts) == 2:
         fields, why = [texts], "joined"
     form = ("labels", "any number of labels a row") if several else ("single", "a text with one label")
@@ -258,6 +252,8 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]
         return {**({"labels": (list(given), "")} if given else {}), "metrics": (["accuracy"], "")}
     place = f"{parts[0].url}: {label}"
     found = {each for part in parts for each in part.labels(label)}
+    tags = "O" in found and len(found) > 1 and all(re.fullmatch("O|[BI]-.+", each) for each in found)
+    require(not tags, f"{place}: found tags of words; expected a label a row, as no own task is of the form tags")
     dropped = (
         found - {*map(label_text, given)} if given else found & {MISSING, _NO_LABEL} if not form.several else set()
     )

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flows.cli.main import main
@@ -22,22 +22,7 @@ from gptcore.nlu.readers import iterate
 from tests.expected import expected as table_of
 from tests.flows.test_public_inputs import INPUTS, Case, copied
 
-MEANT: dict[str, tuple[str, list[Any]]] = {
-    "a1": ("", ["yes", "no"]),
-    "a2": ("--labels=one,two,three", ["a", "e", "i"]),
-    "b1": ("--labels=1,2,3", ["a", "e"]),
-    "c1": ("", ["0", "1"]),
-    "d1": ("", ["0", "1", "1"]),
-    "d2": ("", ["false", "true"]),
-    "d3": ("--labels=0,1", ["0", "1"]),
-    "e1": ("", [1e-05, 0.5, 1.0, 4.5]),
-    "e2": ("", [1.0, 1e-05]),
-    **dict.fromkeys(("f1", "h1", "h2", "j1", "k1", "o1", "o2"), ("", ["p", "q"])),
-    "k2": ("", [1.5, 0.5]),
-    "l1": ("", ["junk", "ok", "ok", "ok"]),
-    "m1": ("", ["Dryer", "Dryer ", "dryer"]),
-    "n1": ("--label", []),
-}
+MEANT: dict[str, tuple[str, list[Any]]] = table_of(__file__, "MEANT")
 """Input -> the option that is asked for, if any, with an answer; and what the rows' labels then mean."""
 
 
@@ -134,6 +119,7 @@ NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.
         lambda labels: not {"", "-"} & {*map(label_text, labels)} and any(grade_of(label) is None for label in labels)
     ),
 )
+@example(names=["text", "label"], labels=["0\x1f", "p"])  # white space to Python, but not to its float
 def test_any_names_and_labels_are_read_again_as_they_are(names: list[str], labels: list[str]) -> None:
     text, label = names
     with TemporaryDirectory() as folder:
@@ -147,9 +133,6 @@ def test_any_names_and_labels_are_read_again_as_they_are(names: list[str], label
         if not several:
             assert sorted(spec.labels) == sorted(map(label_text, labels))
             assert answers(file) == [label_text(value) for value in labels * 3]
-
-
-# --- rows without a header, and rows where a task is expected
 
 
 def test_rows_without_a_header_are_told_with_the_line_that_names_them(
@@ -170,12 +153,3 @@ def test_rows_without_a_header_are_told_with_the_line_that_names_them(
     assert names[0] == 'columns = ["c1", "c2", "c3", "score", "a", "b"]'
     task.write_text(f"{task.read_text()}{names[0]}\n")
     assert main(["datasets", "check", str(task)]) == 0
-
-
-@pytest.mark.parametrize("command", ["finetune", "datasets check", "predict --model best", "pipeline --tasks"])
-def test_rows_in_the_place_of_a_task_lead_to_this_command(command: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "my/rows.csv"]) == 2
-    assert capfd.readouterr().err == (
-        "gptmill: error: my/rows.csv: found rows, expected a task; "
-        "gptmill init-task my/rows.csv writes the file that describes them\n"
-    )

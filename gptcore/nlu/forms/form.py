@@ -302,7 +302,7 @@ def label_number(labels: tuple[str, ...], found: Any) -> int | None:
 
 def grade_of(text: Any) -> float | None:
     """The grade that a label's text is; None: it is none."""
-    return float(text) if isinstance(text, str) and _GRADE.fullmatch(text.strip()) else None
+    return float(text.strip()) if isinstance(text, str) and _GRADE.fullmatch(text.strip()) else None
 
 
 def shares(spec: TaskSpec, probabilities: NDArray[np.float64]) -> dict[str, float]:
