@@ -281,6 +281,13 @@ def leaderboard(options: argparse.Namespace) -> None:
         print(f"\n{page}")
 
 
+def report(options: argparse.Namespace) -> None:
+    from tasks.report.report import write_report
+    from tasks.tracking.tracker import Tracker
+
+    print(write_report(Tracker(), Path(options.out)))
+
+
 def _store(options: argparse.Namespace) -> Store:
     """The store that the options name; see :func:`flows.forms.checks.check_addresses`."""
     from flows.forms.checks import check_addresses

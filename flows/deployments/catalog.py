@@ -12,7 +12,7 @@ import yaml
 from prefect.utilities.callables import parameter_schema
 
 from flows.abstracts import abstracts, abstracts_tables, generate
-from flows.analysis import analyses
+from flows.analysis import Offered, analyses
 from flows.distil import distil
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
@@ -105,8 +105,10 @@ class Offer:
         return {"parameters": {name: value for name, value in defaults.items() if name in fields and value}}
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+def _said_of(analysis: Offered) -> str:
+    """What an analysis answers, how long it takes and what it needs, each a paragraph."""
+    said = {"": analysis.text, "Takes: ": analysis.takes, "Needs: ": analysis.needs}
+    return "\n\n".join(f"{word}{text}." for word, text in said.items() if text)
 
 
 OFFERS = [
@@ -115,7 +117,7 @@ OFFERS = [
     Offer(distil),
     Offer(finetune, TRAINERS, group=START),
     Offer(finetune_all),
-    *(Offer(found.load(), text=_sentence(found.text), group=ANALYSIS) for found in analyses().values()),
+    *(Offer(found.load(), text=_said_of(found), group=ANALYSIS) for found in analyses().values()),
     *map(Offer, [knowledge, reason, sweep, abstracts, abstracts_tables]),
     Offer(generate, called="abstracts-generate"),
     *map(Offer, [few_shot, leaderboard]),

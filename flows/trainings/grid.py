@@ -77,6 +77,8 @@ class Grid:
     """What the leaderboard says of the settings."""
     origin: str = ""
     """Of which preset the settings are, and why, in words."""
+    command: str = ""
+    """The command line that does the same."""
 
     def spec(self, task: str) -> TaskSpec:
         """What is known of one task."""

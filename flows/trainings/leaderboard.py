@@ -14,6 +14,7 @@ from prefect import flow, tags
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.forms.readers import as_typed
+from flows.forms.run_names import command_line
 from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all
@@ -28,7 +29,9 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.report.entries import task_data
+from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard
+from tasks.report.report import show_suite
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
 from tasks.report.rows import published_rows
 from tasks.report.score import Score, ZeroShot, dataset_origin, notes_on
@@ -39,7 +42,6 @@ from tasks.report.suites import (
     read_leaderboard,
     record_row,
     row_of,
-    show_experiments,
 )
 from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.evaluation import kept_blimp
@@ -72,7 +74,7 @@ def score_tasks(
     """
     left_out, sections = dict(left_out or {}), dict(sections or {})
     logger().info("settings: %s", grid.origin, extra={"news": Made("settings", grid.origin, 0, cached=True, digest="")})
-    grid = with_sources(grid, left_out)
+    grid = dataclasses.replace(with_sources(grid, left_out), command=command_line(grid.arms[0].checkpoint.short))
     if rates:
         grid, tried = choose_rates(grid, rates, jobs, left_out)
         sections = {"Rates tried": tried, **sections}
@@ -132,12 +134,15 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
     for label in dict.fromkeys(name for scored in baselines for name in scored):
         suite = Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]})
         with open_suite(tracker, suite) as run:
+            runs.append(run)
             if not has_inputs(run):
                 log_inputs(run, inputs)
             rows.append(record_row(run, row_of(suite, [scored[label] for scored in baselines if label in scored])))
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
     board = Leaderboard((*rows, *published_rows()), (*grid.notes, *notes))
+    for run, row in zip(runs, rows, strict=True):
+        show_suite(run, row, board)
     table = artifact_page(publish_table_of(board, list(datasets)))
     return FineTuned(board, scores[0], data, runs[0].url, table, failures)
 
@@ -225,7 +230,8 @@ def suite_of(grid: Grid, arm: Arm, data: Mapping[str, str]) -> Suite:
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     before = made_before(manifest) if arm.pretrained else {}
     tags |= {"settings_of": grid.origin, **{f"{role}_digest": digest for role, digest in before.items()}}
-    return Suite(recorded_family(manifest["config"]["model"]).titled(arm.label), "ours", identity, tags)
+    label = recorded_family(manifest["config"]["model"]).titled(arm.label)
+    return Suite(label, "ours", identity, tags, grid.command)
 
 
 def _counted(names: list[str], what: str) -> str:

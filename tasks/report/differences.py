@@ -71,6 +71,28 @@ def told_apart(suites: Sequence[tuple[str, Params]]) -> list[str]:
     return found
 
 
+def side_by_side(suites: Sequence[Params]) -> list[tuple[str, list[str]]]:
+    """What suites differ in, each thing with its value in every one of them; of a setting that tasks do not share each
+    value has their names behind it."""
+    lines = [("starts from", [p["checkpoint"][:12] if "checkpoint" in p else "random weights" for p in suites])]
+    lines.append(("tokenizer", [params.get("tokenizer", "")[:12] for params in suites]))
+    parts = {name for params in suites for name in params if name.startswith(("model.", "code."))}
+    lines += [(name, [params.get(name, "") for params in suites]) for name in sorted(parts)]
+    lines += [(setting, [_value(params, setting) for params in suites]) for setting in _SETTINGS]
+    return [(name, values) for name, values in lines if len({*values} - {""}) > 1]
+
+
+def _value(params: Params, setting: str) -> str:
+    by_value: dict[str, list[str]] = defaultdict(list)
+    tasks = _tasks(params)
+    for task in tasks:
+        by_value[params.get(f"settings.{task}.{setting}", _OFF.get(setting, _DEFAULT))].append(task)
+    return ", ".join(
+        value if of == tasks else f"{value} ({', '.join(of) if len(of) < _MOST else f'{len(of)} tasks'})"
+        for value, of in by_value.items()
+    )
+
+
 def _tasks(params: Mapping[str, Any]) -> list[str]:
     return sorted({name.split(".")[1] for name in params if name.startswith("settings.")})
 

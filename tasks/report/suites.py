@@ -22,29 +22,17 @@ from typing import TYPE_CHECKING, Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_json_atomic
 from gptcore.config import FinetuneConfig
-from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
-from tasks.report.card import table
 from tasks.report.differences import chosen_on_of, told_apart
-from tasks.report.leaderboard import Leaderboard, published_notes
-from tasks.report.rows import Cell, Kind, Row, is_paper, label_of, one_decimal, published_rows, split_of
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.rows import Cell, Kind, Row, label_of, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import state_folder
 from tasks.tracking.tracker import Run, Tracker, flatten
-from tasks.tracking.views import (
-    LEADERBOARD,
-    LEADERBOARD_VIEW,
-    PRETRAIN,
-    View,
-    leaderboard_line,
-    metric,
-    save_views,
-    tag,
-    view_path,
-)
+from tasks.tracking.views import LEADERBOARD, leaderboard_line
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -55,6 +43,8 @@ PARTS = ("checkpoint", "tokenizer", "data", "code")
 """The parts of a suite's identity that every number of its row must share. Code: the versions of the stages, raised by
 hand when their output changes. Not the git commit, or every change of a comment would start a new row; each cell keeps
 the commits that made it, and a row of several says so."""
+COMMANDS = "commands"
+"""Tag of a suite's run: the command lines that made its numbers, one a line."""
 _VERSION = 1  # of what a suite's digest covers
 _CELL = "cell."  # tags: what stands behind a column's number
 _GLUE = "glue/"  # metrics: a task's part of GLUE's average
@@ -71,6 +61,8 @@ class Suite:
     identity: Mapping[str, Any]
     """Checkpoint (or shape), data digest, stage versions, settings."""
     tags: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    """The command line that makes its numbers; no part of its identity."""
 
     @property
     def digest(self) -> str:
@@ -91,7 +83,10 @@ def open_suite(tracker: Tracker, suite: Suite) -> Run:
     from tasks.tracking.provenance import run_tags  # brings Prefect along: seconds, and who reads rows needs none
 
     tags = {**run_tags(kind=suite.kind, suite=suite.digest), **suite.tags}
-    return tracker.open(EXPERIMENT, suite.name, suite.digest, tags, suite.identity)
+    run = tracker.open(EXPERIMENT, suite.name, suite.digest, tags, suite.identity)
+    if suite.command and suite.command not in (made_by := run.opened_tags.get(COMMANDS, "").splitlines()):
+        run.set_tags({COMMANDS: "\n".join([*made_by, suite.command])})
+    return run
 
 
 def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
@@ -335,83 +330,3 @@ def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
 
 def _cells(found: Mapping[str, Any]) -> dict[str, Cell]:
     return {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
-
-
-SCORES = tuple(c for name, spec in REGISTRY.items() for c in ([name] if name in spec.paper else spec.paper))
-"""The thirteen columns of a task each, MNLI's two; RACE's parts are left to the full table."""
-_GAP = "&emsp;"  # MLflow sets the description's columns without one
-_ROWS = 25  # of the description's table: MLflow takes 20,000 characters
-_LETTER, _MARGINS, _ARROW, _NARROWEST = 7, 24, 18, 50  # pixels of a column's header
-_SPLIT_AND_SEEDS = {tag("split"): 122, tag("seeds"): 60}  # the last that a window of 1600 pixels shows
-_BY_AVERAGE = metric("average")
-
-
-def _widths(names: Iterable[str]) -> dict[str, int]:
-    return {metric(name): max(_LETTER * len(name) + _MARGINS, _NARROWEST) for name in names}
-
-
-_NUMBERS = _widths(("average", *SCORES))
-_NUMBERS[_BY_AVERAGE] += _ARROW
-LEADERBOARD_PAGE = View(
-    LEADERBOARD_VIEW, "Leaderboard", "tags.kind != 'finetune'", _BY_AVERAGE, {**_NUMBERS, **_SPLIT_AND_SEEDS}
-)
-BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
-PUBLISHED_PAGE = View(
-    "published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, **_widths([BLIMP]), tag("table"): 110}
-)
-_PERPLEXITY = metric("validation/perplexity")
-_MEASURED = {"validation/bigram_perplexity": 210, "validation/trigram_perplexity": 210, "train/loss": 90}
-_MEASURED |= {"tokens_seen": 110, "tokens_per_second": 150}
-_OF_MODELS = {_PERPLEXITY: 170, **{metric(name): width for name, width in _MEASURED.items()}}
-PRETRAIN_PAGE = View("perplexities", "Held-out perplexity", "", _PERPLEXITY, _OF_MODELS, ascending=True)
-
-
-def show_experiments(tracker: Tracker) -> None:
-    """Bring views and descriptions up to date with the rows that MLflow holds.
-
-    Cheap where nothing changed: it reads the rows and the experiments' tags, and writes what differs.
-    """
-    record_published(tracker)
-    board = read_leaderboard(tracker)
-    ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
-    here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
-    numbers = _NUMBERS | _widths([*board.own_tasks, *board.zero_shot[:1]])  # those that some row has
-    told = {row.suite: row.differs for row in board.rows}
-    for run in tracker.search(EXPERIMENT, {"kind": "ours"}):
-        if (words := told.get(run.data.tags["suite"], "")) != run.data.tags.get("differs", ""):
-            tracker.client.set_tag(run.info.run_id, "differs", words)
-    columns = {**numbers, **LEADERBOARD_PAGE.columns, **({tag("differs"): 200} if any(told.values()) else {})}
-    page = dataclasses.replace(LEADERBOARD_PAGE, columns=columns)
-    views = [page, *([BLIMP_PAGE] if board.zero_shot else [])]
-    save_views(tracker, EXPERIMENT, views, _description(board, here, there))
-    models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
-    curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
-    save_views(tracker, PRETRAIN, [PRETRAIN_PAGE], curves)
-    words = f"Published test scores, x 100. [Open them as a table]({there}), or [ours]({here}).\n"
-    words += "".join(f"\n{note}\n" for note in published_notes(board.ordered))
-    save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
-
-
-def _description(board: Leaderboard, here: str, there: str) -> str:
-    """The table of the best rows in Markdown, under links to the views."""
-    ours = [row for row in board.ordered if row.kind != "published"]
-    ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
-    paper = [row for row in board.rows if is_paper(row)]
-    header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
-    rows = [(row.told + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
-    more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
-    links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
-    return f"{links}\n\n{table(header, rows)}{more}\n"
-
-
-def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
-    """The first line's numbers: the UI folds the rest away."""
-    found = [(row.average(board.tasks), row) for row in (*ours[:1], *paper)]
-    named = [("the paper" if row.kind == "published" else row.name, row.split, average) for average, row in found]
-    averages = [f"{name} {average:.1f} ({split})" for name, split, average in named if average is not None]
-    return f"average x 100: {', '.join(averages) or 'no row has every task yet'}"
-
-
-def _texts(row: Row, board: Leaderboard) -> list[str]:
-    numbers = [row.average(board.tasks), *(row.percent.get(column) for column in SCORES)]
-    return list(map(one_decimal, [*numbers, *(row.zero_shot.get(column) for column in board.zero_shot[:1])]))

@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_UI_URL
 
 from tasks.store.artifact import Artifact
 from tasks.store.manifest import code_version
-from tasks.tracking.tracker import Run
+from tasks.tracking.tracker import NOTE, Run
 from tasks.tracking.views import leaderboard_link
 
 _INPUTS_TAG = "inputs"  # of a run: how many datasets it has
@@ -32,7 +32,7 @@ def run_tags(**digests: str) -> dict[str, str]:
         tags["prefect_flow_run_id"] = str(flow_run.id)
     if page := prefect_page():
         tags["prefect_url"] = page
-        tags["mlflow.note.content"] = f"Prefect run: [{flow_run.name}]({page})"
+        tags[NOTE] = f"Prefect run: [{flow_run.name}]({page})"
     return tags
 
 

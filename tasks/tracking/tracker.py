@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 JOB_KEY = "job_key"
 OWNER = "owner"
+NOTE = "mlflow.note.content"
+"""Tag: the description of a run or an experiment, in Markdown."""
 _PARENT = "mlflow.parentRunId"
 _PAGE = 1000  # rows of a search
 _METRICS_A_CALL = 1000  # this and the next four: MLflow's limits (mlflow.utils.validation)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.tracking.tracker import TRAINING, Tracker
+from tasks.tracking.tracker import NOTE, TRAINING, Tracker
 
 LEADERBOARD = "gptmill/leaderboard"
 PRETRAIN = "gptmill/pretrain"
@@ -84,7 +84,7 @@ def tag(name: str) -> str:
 
 def save_views(tracker: Tracker, experiment: str, views: Sequence[View], note: str = "") -> None:
     """Keep views and a description (Markdown) with an experiment; what it has already is not written again."""
-    wanted = {"mlflow.note.content": note} if note else {}
+    wanted = {NOTE: note} if note else {}
     experiment_id = tracker.experiment(experiment)
     there: Mapping[str, str] = tracker.client.get_experiment(experiment_id).tags
     for view in views:

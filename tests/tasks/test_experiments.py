@@ -10,18 +10,9 @@ import pytest
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.registry import COLUMNS, REGISTRY
+from tasks.report.experiments import LEADERBOARD_PAGE, SCORES, show_experiments
 from tasks.report.score import Score, zero_shot_of
-from tasks.report.suites import (
-    EXPERIMENT,
-    LEADERBOARD_PAGE,
-    PUBLISHED_EXPERIMENT,
-    SCORES,
-    Suite,
-    open_suite,
-    record_row,
-    row_of,
-    show_experiments,
-)
+from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, Suite, open_suite, record_row, row_of
 from tasks.tracking.provenance import Data, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import leaderboard_line, leaderboard_link
@@ -107,7 +98,7 @@ def test_an_own_task_is_a_column_once_a_row_has_it(shared_tracker: Tracker) -> N
     try:
         show_experiments(shared_tracker)
         columns = json.loads(json.loads(tags_of(shared_tracker, EXPERIMENT)[view])["state"])["selectedColumns"]
-        assert columns[:15] == [f"metrics.`{name}`" for name in ("average", *SCORES, "weather")]
+        assert columns[:15] == [f"metrics.`{name}`" for name in ("average", "weather", *SCORES)]
         assert columns[15:] == ["tags.`split`", "tags.`seeds`"]
     finally:
         shared_tracker.client.delete_run(run.run_id)

@@ -315,7 +315,7 @@ def _wipe() -> None:
 
 def _refresh_experiments(mlflow_url: str) -> None:
     """Bring the pages of a database that an older version filled up to date; a fresh one gets the published rows."""
-    from tasks.report.suites import show_experiments
+    from tasks.report.experiments import show_experiments
     from tasks.tracking.tracker import Tracker
 
     show_experiments(Tracker(mlflow_url))

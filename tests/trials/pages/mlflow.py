@@ -9,7 +9,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.report.entries import PRETRAINED, task_model
-from tasks.report.suites import PUBLISHED_EXPERIMENT, PUBLISHED_PAGE, SCORES, read_leaderboard
+from tasks.report.experiments import PUBLISHED_PAGE, SCORES
+from tasks.report.suites import PUBLISHED_EXPERIMENT, read_leaderboard
 from tasks.stages.pretrain import EXPERIMENT as PRETRAIN_EXPERIMENT
 from tasks.tracking.registry import CHAMPION, NEWEST
 from tasks.tracking.tracker import TRAINING, Tracker

@@ -1,0 +1,226 @@
+"""The leaderboard as one page that can be sent: `gptmill report`.
+
+Scores with their errors and floors, curves, what the rows' settings differ in, digests of data and models, the commands
+that repeat it. The page holds all of it and asks for nothing: styles and pictures are inside, and whatever a user named
+is escaped. `report.html` beside this module is its template.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gptcore import __version__
+from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json, write_bytes_atomic
+from gptcore.nlu.blimp import BLIMP
+from gptcore.nlu.registry import COLUMNS
+from tasks.report.card import table
+from tasks.report.differences import side_by_side
+from tasks.report.figures import loss_curve
+from tasks.report.leaderboard import LOW, Leaderboard
+from tasks.report.rows import Row, is_paper
+from tasks.report.suites import COMMANDS, EXPERIMENT, read_leaderboard
+from tasks.tracking.tracker import NOTE, Run, Tracker, scratch_folder
+from tasks.tracking.views import PRETRAIN
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MlflowRun
+
+_A_TABLE = 5  # rows of ours: as many columns as a printed page has room for
+_REPORTED = "reported"  # of a run: what its report was made of
+_TEXTS = 3  # of a record, which are no numbers
+_TOTALS = ("average", "glue")
+_CURVES = ("train/loss", "train/word_loss", "validation/loss")
+_COUNTED = ("bigram", "trigram")
+
+
+def write_report(tracker: Tracker, out: Path) -> Path:
+    """Write the page of all that MLflow holds.
+
+    :raises InputError: there is no row of ours yet, or the file cannot be written.
+    """
+    board = read_leaderboard(tracker)
+    runs = {run.data.tags["suite"]: run for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
+    if not any(row.kind == "ours" for row in board.rows):
+        raise InputError("report: found no row of ours on the leaderboard, expected one; make it: gptmill pipeline")
+    text = render(board, runs, list(_figures(tracker, runs.values())))
+    try:
+        write_bytes_atomic(out, text.encode())
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror})") from None
+    return out
+
+
+def show_suite(run: Run, row: Row, board: Leaderboard) -> None:
+    """Give a suite's own page what it reached, as its description, and two artifacts: its report, its numbers as CSV.
+
+    Costs one call where they are as they were.
+    """
+    alone = Leaderboard((row, *(other for other in board.rows if other.kind != "ours")), board.notes).beside_the_paper()
+    tags = run.metrics_and_tags()[1]
+    made = sha256_json([alone.records(), tags.get(COMMANDS)])
+    if row.kind == "ours" and tags.get(_REPORTED) != made:
+        whole = run.tracker.client.get_run(run.run_id)
+        with scratch_folder() as folder:
+            page = render(alone, {row.suite: whole}, list(_figures(run.tracker, [whole])))
+            (folder / "report.html").write_text(page, encoding="utf-8")
+            (folder / "scores.csv").write_text(f"{alone.render('csv')}\n", encoding="utf-8")
+            run.tracker.client.log_artifacts(run.run_id, str(folder))
+    started = [line for line in tags.get(NOTE, "").splitlines() if line.startswith("Prefect run: ")]
+    note = "\n\n".join([_described(alone, row), *started])
+    if (tags.get(NOTE), tags.get(_REPORTED)) != (note, made):
+        run.set_tags({NOTE: note, _REPORTED: made})
+
+
+def _described(board: Leaderboard, row: Row) -> str:
+    """A row beside the floor and the paper, in Markdown."""
+    scores = _scores(board, [row] if row.kind == "ours" else [])
+    head = tuple(f"{name} {below}".strip() for name, below in scores.head)
+    if row.kind != "ours":
+        texts = {name: text for name, text in board.record(row).items() if text != "-"}
+        return table(("", row.name), list(texts.items())[_TEXTS:])
+    return table(("", *head), [(line.name, *(text for text, _ in line.cells)) for line in scores.lines])
+
+
+def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[tuple[str, str]]) -> str:
+    """The page as HTML.
+
+    :param runs: suite -> its run, of our rows.
+    :param figures: caption and address (``data:``) of each curve.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = Path(__file__).parent
+    pages = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    board = board.beside_the_paper()
+    ours = sorted((r for r in board.rows if r.kind == "ours"), key=lambda r: -(r.average(board.tasks) or 0.0))
+    best = ours[0]
+    average = best.average(board.tasks)
+    synthetic = "; the rows are synthetic (generated, not the public ones)" if "synthetic" in best.split else ""
+    lead = f"{len(ours)} rows" if len(ours) > 1 else best.told
+    if average is not None and len(board.tasks) > 1:
+        lead += f"; the best, {best.told}: {average:.1f} on average of {len(board.tasks)} tasks (x 100)"
+    params = [runs[row.suite].data.params for row in ours]
+    return pages.get_template("report.html").render(
+        title="Leaderboard of gptmill",
+        lead=f"{lead}{synthetic}.",
+        tables=[_scores(board, part) for part in _parts(ours)],
+        notes=board.explained(),
+        figures=figures,
+        differing=_differing(ours, params),
+        origins=[(row.name, list(_origin(row, runs[row.suite]))) for row in ours],
+        data=_data(ours),
+        repeated=[(row.name, runs[row.suite].data.tags.get(COMMANDS, "")) for row in ours],
+        version=f"gptmill {__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _parts(ours: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    return (ours[start : start + _A_TABLE] for start in range(0, len(ours), _A_TABLE))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One task, or a total, over the rows of a table."""
+
+    name: str
+    rows: str
+    """The splits of ours."""
+    cells: Sequence[tuple[str, bool]]
+    """Text, and whether it is the best of ours."""
+    total: bool = False
+
+
+@dataclass(frozen=True)
+class _Table:
+    head: Sequence[tuple[str, str]]
+    """Name of a column, and what stands under it."""
+    lines: Sequence[_Line]
+
+
+def _scores(board: Leaderboard, ours: Sequence[Row]) -> _Table:
+    """Tasks as lines, rows as columns: ours, the best floors of the data that they are on, the paper."""
+    floors = [floor for floor in board.floors if any(row.same_rows(floor) for row in ours)] or board.floors[:1]
+    columns = [*ours, *floors, *(row for row in board.rows if is_paper(row))]
+    head = [("the paper", "test rows") if is_paper(row) else (row.name, row.differs) for row in columns]
+    records = [board.record(row) for row in columns]
+    names = [*board.own_tasks, *COLUMNS, *(_TOTALS if len(board.tasks) > 1 else ()), *board.zero_shot[:1], "seeds"]
+    lines = []
+    for name in names:
+        texts = ["" if record[name] == "-" else record[name] for record in records]
+        if any(texts[: len(ours) + len(floors)]):
+            lines.append(_line(name, texts, ours))
+    return _Table(head, lines)
+
+
+def _line(name: str, texts: Sequence[str], ours: Sequence[Row]) -> _Line:
+    total = name in (*_TOTALS, BLIMP, "seeds")
+    cells = [row.cells[name] for row in ours if name in row.cells]
+    numbers = [float(text.partition("±")[0].rstrip(f"*{LOW}")) if text else -math.inf for text in texts[: len(ours)]]
+    marked = name != "seeds" and len(ours) > 1
+    best = [marked and bool(text) and number == max(numbers) for text, number in zip(texts, numbers, strict=False)]
+    best += [False] * (len(texts) - len(best))
+    splits = "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
+    return _Line(name, splits, list(zip(texts, best, strict=True)), total)
+
+
+@dataclass(frozen=True)
+class _Differing:
+    head: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[str]]]
+
+
+def _differing(ours: Sequence[Row], params: Sequence[Mapping[str, str]]) -> list[_Differing]:
+    lines = side_by_side(params)
+    tables = []
+    for start in range(0, len(ours), _A_TABLE) if lines else ():
+        part = slice(start, start + _A_TABLE)
+        tables.append(_Differing([row.name for row in ours[part]], [(name, values[part]) for name, values in lines]))
+    return tables
+
+
+def _origin(row: Row, run: MlflowRun) -> Iterator[tuple[str, str]]:
+    params, tags = run.data.params, run.data.tags
+    yield "row", row.suite
+    yield "model", params.get("checkpoint", "random weights")
+    yield "tokenizer", params.get("tokenizer", "-")
+    yield "settings of", tags.get("settings_of") or "-"
+    yield "commits", " ".join(row.commits) or "-"
+    made = datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC)
+    yield "last made", f"{made:%Y-%m-%d %H:%M} UTC"
+
+
+def _data(ours: Sequence[Row]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """For each set of rows that ours are on, by whose it is: task -> fingerprint of its files."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for row in ours:
+        own = {name: cell.own_data for name, cell in row.cells.items() if cell.own_data}
+        scored = {task: digest for task, digest in row.data.items() if task in row.per_task}
+        found.setdefault(tuple(sorted({**scored, **own}.items())), []).append(row.name)
+    return [(", ".join(names), list(files)) for files, names in found.items()]
+
+
+def _figures(tracker: Tracker, suites: Iterable[MlflowRun]) -> Iterator[tuple[str, str]]:
+    """The loss of each pre-training that a row starts from, as a picture inside the page."""
+    wanted = {run.data.params["checkpoint"] for run in suites if "checkpoint" in run.data.params}
+    for run in tracker.search(PRETRAIN, {"kind": "pretrain"}):
+        digest = run.data.tags.get("store_digest", "")
+        if digest not in wanted:
+            continue
+        records = [
+            {"step": point.step, "metrics": {name: point.value}}
+            for name in _CURVES
+            for point in tracker.client.get_metric_history(run.info.run_id, name)
+        ]
+        found = {name: run.data.metrics.get(f"validation/{name}_perplexity") for name in _COUNTED}
+        levels = {name: math.log(value) for name, value in found.items() if value}
+        with scratch_folder() as folder:
+            if picture := loss_curve(records, folder / "curve.svg", levels):
+                text = base64.b64encode(picture.read_bytes()).decode("ascii")
+                yield f"pre-training of {digest[:12]}: loss over updates", f"data:image/svg+xml;base64,{text}"
