@@ -20,7 +20,7 @@ from gptcore.nlu.forms import FORMS, MISSING, label_text
 from gptcore.nlu.forms.form import grade_of
 from gptcore.nlu.own_task import free_name
 from gptcore.nlu.readers.header import few, is_row, of_texts
-from gptcore.nlu.readers.parquet import read_every_column
+from gptcore.nlu.readers.parquet import read_whole_parquet
 from gptcore.nlu.readers.text_files import READERS, csv_rows, lines, tsv_rows
 from gptcore.nlu.spec import Format, TaskSpec
 
@@ -106,7 +106,7 @@ class _Rows:
     def _read(self, label: str) -> tuple[Format, Iterable[Record]]:
         """The format, told by what stands in the file, and the rows."""
         if self.file.lower().endswith(".parquet"):
-            return "parquet", read_every_column(self.url)
+            return "parquet", read_whole_parquet(self.url)
         first = next(lines(self.url), (1, ""))[1]
         if first.lstrip().startswith("{"):
             return "jsonl", READERS["jsonl"](self.url, _BARE)
@@ -123,8 +123,7 @@ class _Rows:
         self.headless = not known and (again or is_row(names))
         if self.headless:
             names = [f"c{number}" for number in range(1, len(names) + 1)]
-        spec = replace(_BARE, columns=tuple(names) if self.headless else (), label=names[0])
-        return format, READERS[format](self.url, spec)
+        return format, READERS[format](self.url, replace(_BARE, columns=tuple(names) if self.headless else ()))
 
     def values(self, name: str) -> list[Any]:
         """What stands in a column."""

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.hub import HubSet
@@ -86,31 +86,6 @@ def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
         raise unreadable(url, error) from error
     except OSError as error:  # Arrow's word for a page that it cannot read, too
         raise _broken(url, number, error) from error
-
-
-def read_every_column(url: str) -> Iterator[Record]:
-    """The rows of a file that no task describes: of its columns all that a task could read, labels in their spelling.
-
-    :raises InputError: as :func:`read_parquet`.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with fsspec.open(url, "rb") as raw:
-            schema = pq.read_schema(raw)
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(url, 0, error) from error
-    columns = {}
-    for name, kind in zip(schema.names, schema.types, strict=True):
-        form = "labels" if _is(kind, "list of strings") else "single"
-        if form == "labels" or _is(kind, "number or string"):
-            spec = TaskSpec("rows", "", "parquet", form, {}, (), name, (), 0, {})
-            columns[name] = [row.columns[name] for row in read_parquet(url, spec, HubSet("", {}))]
-    lengths = {*map(len, columns.values())}
-    require(len(lengths) < 2, f"{url}: found columns of {lengths} rows, expected a parquet file")
-    for number, values in enumerate(zip(*columns.values(), strict=True), start=1):
-        yield Record(url, str(number), dict(zip(columns, values, strict=True)), unit="row")
 
 
 def _broken(url: str, number: int, error: Exception) -> InputError:
