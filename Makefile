@@ -8,7 +8,7 @@ STORE ?= runs/demo
 SERIES := -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 held = $(if $(wildcard $(VENV)/bin/python),$(shell $(VENV)/bin/python $(SERIES)))
 ifeq ($(origin PYTHON),command line)
-ASKED := $(shell $(PYTHON) $(SERIES))
+ASKED := $(shell $(PYTHON) $(SERIES) 2>/dev/null)
 ifneq ($(filter-out $(ASKED),$(held)),)
 VENV := .venv-$(ASKED)
 endif
@@ -16,6 +16,13 @@ ifneq ($(filter-out $(ASKED),$(held)),)
 $(error $(VENV) holds Python $(held), and $(PYTHON) is $(or $(ASKED),none that runs))
 endif
 endif
+
+# Checked before anything is installed: of another Python pip says no more than that nothing fits together.
+SERIES_OF = $(shell $(1) $(SERIES) 2>/dev/null)
+USED = $(or $(held),$(call SERIES_OF,$(PYTHON)))
+OTHERS = $(foreach name,python3.12 python3.13 python3.11,$(filter $(name),python$(call SERIES_OF,$(name))))
+require-python = $(if $(filter 3.11 3.12 3.13,$(USED)),,$(error Python 3.11, 3.12 or 3.13 is needed, found \
+  $(or $(USED),none) ($(if $(held),$(VENV),$(PYTHON))): make $(MAKECMDGOALS) PYTHON=$(or $(firstword $(OTHERS)),python3.12)))
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -27,7 +34,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(require-python)test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
 	@$(PIP) --editable .
 	@touch $@
@@ -46,9 +53,9 @@ demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; p
 	@$(BIN)/gptmill pipeline --preset demo --store $(STORE)
 
 # Two more than the cores, as many tests wait for servers and killed processes.
-WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 2))')
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 2))')
 
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev ## the test suite but for what is slow, a file at a time in each of some processes (at most 4)
 	@$(PYTEST) -m "not slow"

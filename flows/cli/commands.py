@@ -26,12 +26,13 @@ _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and 
 
 
 def finetune(options: argparse.Namespace) -> None:
-    filled = fill("FinetuneParameters", options, {"lm_coef": 0.0} if options.no_aux_lm else None)
-    from flows.finetune import finetune
     from gptcore.nlu.own_task import is_task_file, own_task_name
 
-    board, page = run_board(finetune, filled, options)
     task = own_task_name(options.task) if is_task_file(options.task) else options.task
+    filled = fill("FinetuneParameters", options, {"lm_coef": 0.0} if options.no_aux_lm else None)
+    from flows.finetune import finetune
+
+    board, page = run_board(finetune, filled, options)
     show_board(board.only([task]), page)
 
 
@@ -200,6 +201,9 @@ def _look_up_table(store: Store, options: argparse.Namespace) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
+    from flows.servers.environment import listener
+
+    listener(options.port).close()  # one in use is told before torch is imported and the model read
     from flows.cli.models import serve
 
     serve(_store(options), options.name, options.model, options.port)

@@ -67,7 +67,9 @@ def toml_file(file: str, option: str) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{option}{file}: {error.strerror}") from None
+        from gptcore.base.filesystems import misspelt
+
+        raise InputError(f"{option}{file}: {error.strerror}{misspelt(file)}") from None
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
         raise InputError(f"{option}{file}: not TOML: {error}") from None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,6 +57,20 @@ def read_stack() -> dict[str, Any] | None:
     except InputError as error:
         raise InputError(f"{error}; delete it if the stack is down") from None
     return record
+
+
+def listener(port: int, backlog: int = 1) -> socket.socket:
+    """A socket that listens on a port of this machine.
+
+    :raises InputError: it is none, or in use, or not ours to listen on; names one that is free.
+    """
+    require(0 < port < 1 << 16, f"--port: found {port}, expected 1 to {(1 << 16) - 1}")
+    try:
+        return socket.create_server(("127.0.0.1", port), backlog=backlog)
+    except OSError as error:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            free = other.getsockname()[1]
+        raise InputError(f"--port {port}: {os.strerror(error.errno or 0)}; --port {free} is free") from None
 
 
 def absolute(place: str) -> str:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,6 +32,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from flows.servers.environment import listener
 from gptcore.base.errors import InputError
 from gptcore.evaluation.own_rows import continue_lines, read_records
 from gptcore.evaluation.predict import TaskModel
@@ -238,15 +238,11 @@ def serve(service: Service, about: dict[str, Any], port: int, ready: Callable[[]
     :param ready: called once requests are taken.
     :raises InputError: the port is taken.
     """
-    try:
-        listener = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
-    except (OSError, OverflowError):
-        raise InputError(f"--port {port}: cannot be listened on, expected a free one") from None
     config = uvicorn.Config(
         application(service, about), log_level="warning", timeout_graceful_shutdown=_GRACE_SECONDS, server_header=False
     )
-    with listener:
-        _Server(config, ready).run(sockets=[listener])
+    with listener(port, _BACKLOG) as listening:
+        _Server(config, ready).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

@@ -38,6 +38,12 @@ def near(name: str, known: Iterable[str]) -> str:
     return next((spelled[each] for each in difflib.get_close_matches(name.lower(), spelled, n=1)), "")
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What stands behind a message about an unknown name: "; did you mean ...?", or nothing where none is like it."""
+    meant = near(name, known)
+    return f"; did you mean {meant}?" if meant else ""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """What a message says behind a name that is unknown: the one that may be meant, then all of them."""
     names = list(known)

@@ -15,7 +15,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError, refuse_password, without_password
+from gptcore.base.errors import InputError, near, refuse_password, without_password
 
 _NO_SUCH_ADDRESS = (ValueError, NotImplementedError)
 _ANSWER_SECONDS = 3.0
@@ -66,6 +66,17 @@ def names_in(fs: Any, folder: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError, *_NO_SUCH_ADDRESS):
         return []
     return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in paths)
+
+
+def misspelt(url: str) -> str:
+    """What stands behind a message about a local address where nothing is: the name beside it that may be meant."""
+    if "://" in url:
+        return ""
+    fs, path = file_system(url.rstrip("/"))
+    folder, _, name = path.rpartition("/")
+    stems = {other.partition(".")[0]: other for other in names_in(fs, folder or "/")}
+    meant = near(name.partition(".")[0], stems)
+    return f"; did you mean {stems[meant]}?" if meant else ""
 
 
 class Folder:

@@ -25,7 +25,7 @@ from safetensors.numpy import load_file, save_file
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json, read_object, write_json_atomic
-from gptcore.base.filesystems import file_system
+from gptcore.base.filesystems import file_system, misspelt
 from gptcore.nlu.readers.text_files import lines
 
 Triples = npt.NDArray[np.int64]
@@ -184,7 +184,7 @@ def _there(url: str) -> dict[str, str]:
     try:
         found = system.ls(path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{url}: found no folder here, expected one with train.txt") from None
+        raise InputError(f"{url}: found no folder here, expected one with train.txt{misspelt(url)}") from None
     names = [each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] != "directory"]
     return {name: f"{url}/{name}" for name in names}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, did_you_mean
 from gptcore.nlu.spec import TaskSpec
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -63,7 +63,8 @@ class Record:
     def value(self, column: str) -> Any:
         """What stands in a column that must be there."""
         if column not in self.columns:
-            raise self.error(column, f"only the columns {', '.join(self.columns)}", "this column")
+            hint = did_you_mean(column, self.columns)
+            raise self.error(column, f"only the columns {', '.join(self.columns)}", f"this column{hint}")
         return self.columns[column]
 
     def text(self, column: str) -> str:

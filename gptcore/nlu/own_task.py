@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gptcore.base.errors import InputError
-from gptcore.base.filesystems import exists, file_system
+from gptcore.base.filesystems import exists, file_system, misspelt
 from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.examples import Record, show
@@ -143,9 +143,10 @@ def _splits(given: TomlFields) -> dict[str, tuple[Source, ...]]:
     train = given.text("train")
     dev = given.text("dev", "")
     if bool(dev) == ("holdout" in given):
-        found = "both" if dev else "neither"
+        found = "both dev and holdout" if dev else "neither dev nor holdout"
         raise InputError(
-            f"{given.url}: found {found} dev and holdout, expected a file of dev rows or the share held out"
+            f'{given.url}: found {found}, expected one of the two: dev = "FILE" with rows to score on; or '
+            "holdout = 0.1, the share of train's rows that are kept for it"
         )
     splits: dict[str, tuple[Source, ...]] = {"train": (Source(train, 0),), "dev": (Source(dev or train, 0),)}
     if test := given.text("test", ""):
@@ -241,7 +242,8 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
             address = spec.address("", source.path)
             filesystem, path = file_system(address)
             if not exists(filesystem, path):
-                raise InputError(f"{given.url}: {split} = {source.path!r}: found nothing at {address}, expected a file")
+                found = f"nothing at {address}, expected a file{misspelt(address)}"
+                raise InputError(f"{given.url}: {split} = {source.path!r}: found {found}")
     return replace(spec, context=None) if spec.symmetric else spec
 
 
@@ -262,11 +264,24 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     ]
     wanted = len(spec.choices) or None
     most = form.most_labels
+    if not labels:
+        raise InputError(f"{given.url}: {_no_labels(spec)}")
     if len(labels) < 2 or len(labels) > most or (wanted and len(labels) != wanted):
         expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {most}"
         expected += "" if spec.labels else f" in {spec.splits['train'][0].path}"
         raise InputError(f"{given.url}: labels: found {len(labels)} ({show(list(labels)[:20])}), expected {expected}")
     return replace(spec, labels=labels, note="; ".join([*([spec.note] if spec.note else []), *merged]))
+
+
+def _no_labels(spec: TaskSpec) -> str:
+    """Why the training rows have no label."""
+    address = spec.address("", path := spec.splits["train"][0].path)
+    if next(unlabelled_rows(spec, "train"), None) is not None:
+        return f"dropped_labels = {show(list(spec.dropped_labels))}: found no other label in {path}, expected 2 or more"
+    filesystem, file = file_system(address)
+    found = "a header and no rows" if filesystem.size(file) else "an empty file"
+    expected = ", ".join([*spec.text_columns, *spec.choices, spec.label])
+    return f"train = {path!r}: found {found} at {address}, expected rows with {expected}"
 
 
 def _labels_in(spec: TaskSpec, form: Form, spellings: defaultdict[str, set[str]]) -> Iterator[tuple[Record, str]]:

@@ -46,8 +46,8 @@ REGISTRY: dict[str, TaskSpec] = {spec.name: spec for spec in TWELVE}
 
 TASK_OF_COLUMN = {column: spec.name for spec in TWELVE for column in spec.paper}
 COLUMNS = tuple(TASK_OF_COLUMN)
-_ROWS = re.compile(r"\.(csv|tsv|jsonl|parquet)(\.gz|\.zst)?$", re.IGNORECASE)
 """The leaderboard's columns, in the order of Tables 2, 3 and 4."""
+_ROWS = re.compile(r"\.(csv|tsv|jsonl|parquet)(\.gz|\.zst)?$", re.IGNORECASE)
 
 BEYOND: dict[str, TaskSpec] = {spec.name: spec for spec in BEYOND_THE_PAPER}
 """Name -> entry of the tasks beyond the twelve: recorded and shown as a user's own tasks are, a column each."""

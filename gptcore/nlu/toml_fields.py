@@ -9,6 +9,7 @@ from typing import Any
 import fsspec
 
 from gptcore.base.errors import InputError, near, nearest
+from gptcore.base.filesystems import misspelt
 from gptcore.nlu.examples import show
 from gptcore.nlu.forms import label_text
 
@@ -105,6 +106,6 @@ def read_toml(url: str) -> dict[str, Any]:
             return tomllib.loads(file.read().decode("utf-8-sig"))
     except OSError as error:
         found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"{url}: found {found}, expected a task's file") from None
+        raise InputError(f"{url}: found {found}, expected a task's file{misspelt(url)}") from None
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; deep brackets
         raise InputError(f"{url}: not TOML: {error}") from None

@@ -21,7 +21,7 @@ import fsspec
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_file
-from gptcore.base.filesystems import file_system
+from gptcore.base.filesystems import file_system, misspelt
 from gptcore.config import CorpusConfig
 from gptcore.text.decoding import Read, as_utf8, decode, unified
 from gptcore.text.gutenberg import strip_gutenberg
@@ -89,7 +89,7 @@ def find_sources(url: str) -> list[Source]:
         if not named:
             raise InputError(f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
     else:
-        raise InputError(f"corpus {url}: no such file or folder")
+        raise InputError(f"corpus {url}: no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
     sources = [_source(filesystem, file, file[len(root) :].lstrip("/")) for file in named]
     return sorted(sources, key=lambda source: source.name)
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.errors import did_you_mean
 from gptcore.base.named import named_part
 from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.spec import Metric, TaskSpec
@@ -171,6 +172,7 @@ class Form:
             return grade
         if (number := label_number(spec.labels, found)) is None:
             hint = f" ({DROPS_MISSING})" if found == MISSING else ""
+            hint += did_you_mean(str(found), spec.labels)
             raise row.error(spec.label, show(value), f"one of {', '.join(spec.labels)}{hint}")
         return number
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.errors import did_you_mean
 from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.forms.form import Form, Values, label_number, label_text, shares
 from gptcore.nlu.spec import Metric, TaskSpec
@@ -72,7 +73,8 @@ class Labels(Form):
         numbers = []
         for label in self.label_texts(row.value(spec.label)):
             if (number := label_number(spec.labels, label)) is None:
-                raise row.error(spec.label, show(label), f"some of {', '.join(spec.labels)}")
+                hint = did_you_mean(str(label), spec.labels)
+                raise row.error(spec.label, show(label), f"some of {', '.join(spec.labels)}{hint}")
             numbers.append(number)
         return as_number(numbers)
 

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, did_you_mean
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.hub import HubSet
@@ -102,6 +102,7 @@ def _check(schema: Any, expected: dict[str, str], url: str, label: str, hub: Hub
         if (times := schema.names.count(name)) != 1:
             raise InputError(
                 f"{url}, column {name!r}: found {times} times among {show(schema.names)}, expected once{_source(hub)}"
+                f"{'' if times else did_you_mean(name, schema.names)}"
             )
         found = schema.field(name).type
         if not _is(found, kind):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from gptcore.base.errors import InputError
-from gptcore.base.filesystems import exists, file_system
+from gptcore.base.filesystems import exists, file_system, misspelt
 from gptcore.nlu.examples import Example, Record, example_of, show
 from gptcore.nlu.findings import dropped_as
 from gptcore.nlu.forms import form_of, label_text
@@ -94,7 +94,8 @@ def available(datasets_url: str, also: Sequence[str] = ()) -> list[str]:
         if has_folder(spec.folder, datasets_url) or parquet_layout(spec.folder, datasets_url)
     ]
     if not there and not has_folder("", datasets_url):
-        raise InputError(f"{datasets_url}: no such folder, expected one with a sub-folder for each dataset")
+        hint = misspelt(datasets_url) or f"; `gptmill datasets get NAME --to {datasets_url}` fetches one"
+        raise InputError(f"{datasets_url}: no such folder, expected one with a sub-folder for each dataset{hint}")
     return there
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, did_you_mean
 from gptcore.base.filesystems import file_system
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.readers.header import is_row, names_line
@@ -153,7 +153,9 @@ def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> I
             names = cells
             for column in sorted(spec.required_columns or names):
                 if names.count(column) != 1:
-                    hint = "" if not spec.home or spec.required_columns & {*names} else _headless(spec, names, rows)
+                    hint = "" if column in names else did_you_mean(column, names)
+                    if spec.home and not hint and not spec.required_columns & {*names}:
+                        hint = _headless(spec, names, rows)
                     raise InputError(
                         f"{url}, line {line}, column {column!r}: found {names.count(column)} times in the header "
                         f"{show(names)}, expected once{hint}"
