@@ -33,6 +33,7 @@ _LOGS_KEPT = 20
 _DETAILS = ("gptmill", "gptcore", "tasks", "flows")  # loggers whose INFO lines belong in the file
 _LINE_EVERY = 55.0  # seconds of silence before a line of progress, where there is no terminal,
 _LOOK_EVERY = 2.0  # and between two looks at how long it has been: no minute of work is without a line
+_REST = 19  # columns beside a bar and what it is of: the share, and the time left
 _WIDTH = 100  # columns of a terminal that a stage's line fills
 _WORDS = 58  # of them what the stage made
 _WARNING = 300  # characters of a warning that the terminal gets; the file has it whole
@@ -223,9 +224,11 @@ class Display(logging.Handler):
     def _bar(self, key: tuple[str, str], description: str, share: float | None, parts: tuple[str, ...]) -> None:
         """Draw the bar of ``key`` anew; without a share it only moves."""
         if self._bars is None:
+            bar = min(14, self._console.width // 10)
+            most = max(self._console.width - bar - _REST, 1)
             self._bars = Progress(
-                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-                BarColumn(min(14, self._console.width // 10)),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=most)),
+                BarColumn(bar),
                 TaskProgressColumn(),
                 _PartsColumn(table_column=Column(ratio=1)),
                 console=self._console,

@@ -190,6 +190,8 @@ def test_what_has_no_room_is_left_out_and_nothing_is_cut(width: int, bar: str, s
         assert len(line) <= width
         progress(Underway("fine-tunes", 0.0, ("a worker of the work pool gpu took it and has not begun it",)))
         assert " ".join(" ".join(shown_bars(width)).split()).endswith("has not begun it")
+        progress(Underway("fine-tunes", 0.42, parts, "a-task-with-a-name-of-32-letters seed 0, pre-trained"))
+        assert all("ETA 1:02:03" in line for line in shown_bars(width) if " 42%" in line)
         tell("corpus", MADE)
     _, _, told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.file.getvalue()).partition("corpus ")
     assert "\n".join(told.split("\n")[: len(stage)]) == "\n".join(stage)
