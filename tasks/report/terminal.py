@@ -24,6 +24,7 @@ from tasks.report.rows import Row, is_paper
 WIDTH = 100
 _HEADING = 12  # a suite's name is wrapped, and its longer words are cut, to this many characters
 _GAP = 2
+_NAME = 34  # the most characters of a published method's name in a line
 
 
 def print_board(board: Leaderboard, console: Console | None = None, published: bool = False) -> None:
@@ -162,15 +163,16 @@ def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
 def _others(board: Leaderboard, width: int) -> Table:
     """The other published methods, each with its numbers behind it."""
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, width=width)
-    table.add_column("published (test)", overflow="fold", max_width=34)
+    table.add_column("published (test)", overflow="fold", max_width=_NAME)
     table.add_column("")
     for row in board.ordered:
         if row.kind == "published" and not is_paper(row):
             scores = {name: row.percent[name] for name in (*COLUMNS, *board.own_tasks) if name in row.percent}
             scores |= {BLIMP: row.zero_shot[BLIMP]} if BLIMP in row.zero_shot and BLIMP in board.zero_shot else {}
             on = "" if row.split == "test" else f" ({row.split})"
-            numbers = ",  ".join(f"{name} {score:.1f}" for name, score in scores.items())
-            table.add_row(row.name.removesuffix(" [published]") + on, numbers)
+            numbers = ",  ".join(f"{name}\xa0{score:.1f}" for name, score in scores.items())
+            lines = textwrap.wrap(numbers, width - _NAME - _GAP)  # which breaks at no such blank
+            table.add_row(row.name.removesuffix(" [published]") + on, "\n".join(lines).replace("\xa0", " "))
     return table
 
 

@@ -199,6 +199,12 @@ def test_published_methods_are_asked_for() -> None:
     )
     (bert,) = [line for line in lines if line.startswith("BERT large")]
     assert "mnli_m 86.7,  mnli_mm 85.9" in bert
+    for width in (60, 80):
+        lines = shown(suite("a 000001", all_columns(50.0)), terminal=True, width=width, published=True)
+        told = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in lines]
+        assert max(map(len, told)) <= width
+        first = next(n for n, line in enumerate(told) if line.startswith("published"))
+        assert not [line for line in told[first : first + 12] if re.search(r" (mnli_m|mnli_mm|snli|rte|qnli)$", line)]
 
 
 @pytest.mark.parametrize("rows", [(), (suite("a 000001", {"cola": 0.0}),)])
