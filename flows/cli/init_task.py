@@ -9,7 +9,7 @@ from flows.forms.readers import listed
 from flows.servers.environment import absolute
 from gptcore.base.errors import require
 from gptcore.base.files import write_bytes_atomic
-from gptcore.base.filesystems import exists, file_system
+from gptcore.base.filesystems import exists, file_system, misspelt
 from gptcore.nlu.guess import guess_task, task_text
 
 
@@ -21,7 +21,7 @@ def init_task(rows: str, label: str, labels: str, name: str, out: str) -> None:
     :param out: the file to write; empty: beside the rows, or here where these are not on this machine.
     :raises InputError: no rows there, a file is there already, or as :func:`guess_task` and :func:`check_task`.
     """
-    require(exists(*file_system(rows)), f"{rows}: found nothing there, expected a file of rows")
+    require(exists(*file_system(rows)), f"{rows}: found nothing there, expected a file of rows{misspelt(rows)}")
     folder, _, file = rows.rpartition("/")
     path = Path(out) if out else Path("" if "://" in rows else folder, f"{file.partition('.')[0]}.toml")
     require(not path.exists(), f"--out {path}: is there already, expected a new file")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.filesystems import exists, file_system
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import FORMS, MISSING, label_text
@@ -161,7 +161,7 @@ class _Rows:
 def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
     """The column of the label, and why it is that one."""
     if given:
-        require(given in rows.names, f"--label: found {given!r}, expected one of {', '.join(rows.names)}")
+        require(given in rows.names, f"--label: found {given!r}, {nearest(given, rows.names)}")
         return given, "as --label says"
     named = [name for name in rows.but() if _plain(name) in _CALLED["labels"] and not of_texts(rows.labels(name))]
     found = named or [name for name in rows.but() if few([each for each in rows.labels(name) if each])]
@@ -253,14 +253,14 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]
     found = {each for part in parts for each in part.labels(label)}
     tags = "O" in found and len(found) > 1 and all(re.fullmatch("O|[BI]-.+", each) for each in found)
     require(not tags, f"{place}: found tags of words; expected a label a row, as no own task is of the form tags")
-    dropped = (
-        found - {*map(label_text, given)} if given else found & {MISSING, _NO_LABEL} if not form.several else set()
-    )
-    if not given and "-1" in found and found - dropped - {"-1"} <= {*map(str, range(_LISTED))}:
+    none = set() if form.several else {MISSING, _NO_LABEL}
+    dropped = found - {*map(label_text, given)} if given else found & none
+    others = found - dropped - {"-1"}
+    if not given and "-1" in found and len(others) > 1 and others == {*map(str, range(len(others)))}:
         expected = "--labels=-1,0,1 where it is a class, --labels 0,1 where such rows have none"
-        require(len(found - dropped) > 3, f"{place}: found -1 beside 0 and 1, expected {expected}")
+        require(len(others) > 2, f"{place}: found -1 beside 0 and 1, expected {expected}")
         dropped = dropped | {"-1"}
-    fields: Fields = {"dropped_labels": (sorted(dropped), "rows without a label are left out")} if dropped else {}
+    fields: Fields = {"dropped_labels": (sorted(dropped), "such rows are left out")} if dropped else {}
     if form.graded and not given and (grades := [grade for part in parts for grade in part.grades(label)]):
         fields["score_range"] = ([math.floor(min(grades)), math.ceil(max(grades))], "grades")
         return {**fields, "metrics": (["pearson", "spearman"], "")}
