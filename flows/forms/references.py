@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from itertools import islice
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, near
 from gptcore.nlu.own_task import is_task_file, own_task_name
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.report.rows import Row
@@ -159,8 +158,8 @@ def _with_digits(store: Store, digits: str, stages: Sequence[str], task: str) ->
         return _of_row(store, meant[0], task)
     names = [record.artifact.short for stage in stages for record in islice(store.newest(stage), _NEAR)]
     starts = {name[: len(digits)]: name for name in (*(row.suite[:6] for row in rows), *names, *_CHOSEN)}
-    close = [starts[start] for start in get_close_matches(digits, starts)]
-    told = f"; close to it: {', '.join(close)}" if close else f"; rows: {', '.join(row.name for row in rows[:5])}"
+    close = near(digits, starts)
+    told = f"; did you mean {starts[close]}?" if close else f"; rows: {', '.join(row.name for row in rows[:5])}"
     raise InputError(f"{store.missing(digits, *stages)}{told if close or rows else ''}")
 
 

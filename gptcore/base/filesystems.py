@@ -74,8 +74,10 @@ def misspelt(url: str) -> str:
         return ""
     fs, path = file_system(url.rstrip("/"))
     folder, _, name = path.rpartition("/")
-    stems = {other.partition(".")[0]: other for other in names_in(fs, folder or "/")}
-    meant = near(name.partition(".")[0], stems)
+    stem, _, kind = name.partition(".")
+    names = sorted(names_in(fs, folder or "/"), key=lambda other: other.partition(".")[2] == kind)  # its kind wins
+    stems = {other.partition(".")[0]: other for other in names}
+    meant = near(stem, stems)
     return f"; did you mean {stems[meant]}?" if meant else ""
 
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.filesystems import exists, file_system
+from gptcore.base.filesystems import exists, file_system, misspelt
 from gptcore.nlu.forms import form_of, label_number, label_text
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, rows_of, show
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
@@ -102,7 +102,7 @@ def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
     :raises InputError: as the readers of tasks' files; a column of one name twice.
     """
     kind = table_format(url)
-    require(exists(*file_system(url)), f"{url}: found no such file, expected a table of rows")
+    require(exists(*file_system(url)), f"{url}: found no such file, expected a table of rows{misspelt(url)}")
     if kind == "parquet":
         return read_whole_parquet(url)
     return READERS[kind](url, replace(spec, fields=(), choices=(), label="", columns=()))

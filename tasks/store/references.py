@@ -170,7 +170,8 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     store, ref = _where(store, ref, "finetune")
     if ref in ("latest", "best"):
         if (found := task_model(store, task, best=ref == "best")) is None:
-            raise InputError(f"--model {ref}: found no model for {task} in {store.url}, expected a fine-tuned one")
+            expected = f"expected a fine-tuned one; `gptmill finetune {task}` makes it"
+            raise InputError(f"--model {ref}: found no model for {task} in {store.url}, {expected}")
         return found
     artifact = store.resolve(ref, "finetune")
     if (other := _task(store.manifest(artifact))) != task:

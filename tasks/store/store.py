@@ -46,6 +46,8 @@ from tasks.store.shelf import Shelf, shelf_at
 log = logging.getLogger(__name__)
 _DIGITS = re.compile(r"[0-9a-f]{4,64}")
 """A digest or the beginning of one, long enough to mean something."""
+_MADE_BY = {"finetune": "`gptmill finetune TASK`", "adapt": "`gptmill abstracts`"}
+"""Stage -> the command that makes its artifacts, where `gptmill pipeline` does not."""
 _REFRESH_SECONDS = 600.0  # a fraction of whatever `gc` may call young (`--older-than`, in hours)
 
 
@@ -274,7 +276,7 @@ class Store:
             if others:
                 return InputError(f"{ref}: an artifact of the stage {' and of '.join(others)}, expected {expected}")
         newest = [record.artifact.short for stage in stages for record in islice(self.newest(stage), 5)]
-        have = ", ".join(newest) or "none at all"
+        have = ", ".join(newest) or f"none at all; {_MADE_BY.get(stages[0], '`gptmill pipeline`')} makes one"
         return InputError(f"{expected} {ref!r}: found no such artifact in {self.url}, which has {have}")
 
     # --- reading

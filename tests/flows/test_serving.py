@@ -309,8 +309,8 @@ def test_a_row_of_the_leaderboard_stands_for_its_models(tmp_path, monkeypatch, c
         for call, words in (
             (lambda: any_model(shelf.store, scratch), f"{scratch}: a row that starts from random weights"),
             (lambda: fine_tuned(shelf.store, digest, "cola"), f"{name}: found no fine-tuned model for cola"),
-            (lambda: any_model(shelf.store, near), f"close to it: {digest}"),
-            (lambda: any_model(shelf.store, "latset"), "close to it: latest"),
+            (lambda: any_model(shelf.store, near), f"did you mean {digest}?"),
+            (lambda: any_model(shelf.store, "latset"), "did you mean latest?"),
             (lambda: any_model(shelf.store, f"x/#/runs/{'0' * 32}"), f"run {'0' * 32}: found none"),
         ):
             with pytest.raises(InputError, match=words):
