@@ -129,6 +129,10 @@ class _Rows:
         """What stands in a column."""
         return [row.columns.get(name) for row in self.rows]
 
+    def texts(self, name: str) -> list[str]:
+        """The texts in a column; the reader tells of rows without."""
+        return [value for value in self.values(name) if isinstance(value, str) and value.strip()]
+
     def several(self, name: str) -> bool:
         """Whether rows have any number of labels in a column: lists, or texts with semicolons between them."""
         values = self.values(name)
@@ -175,22 +179,22 @@ def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
 
 def _texts(rows: _Rows, label: str, labels: Sequence[str]) -> Fields:
     """The form, and the columns of the texts."""
-    texts = [name for name in rows.but(label) if all(isinstance(value, str) for value in rows.values(name))]
+    texts = [name for name in rows.but(label) if 2 * len(rows.texts(name)) > len(rows.rows)]
     named = {_plain(name): name for name in texts}
     if pair := next((pair for pair in _CALLED["pairs"] if {*pair} <= named.keys()), None):
         return _pair([named[name] for name in pair], rows, label, "by their names")
     if options := _options(rows, texts, label, labels):
         others = [name for name in texts if name not in options]
-        others = ([name for name in others if of_texts(rows.values(name))] or others)[:2]
+        others = ([name for name in others if of_texts(rows.texts(name))] or others)[:2]
         why = f"{show(label)} says which of {len(options)} columns is right"
         return {"form": ("choices", why), "fields": (others, ""), "choices": (options, "")}
     texts = [name for name in texts if not rows.numbers(name)]
-    texts = [name for name in texts if of_texts(rows.values(name)) or _plain(name) in _CALLED["headings"]] or texts
+    texts = [name for name in texts if of_texts(rows.texts(name)) or _plain(name) in _CALLED["headings"]] or texts
     require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
     several = rows.several(label)
     if len(texts) == 2 and not several and _plain(texts[0]) not in _CALLED["headings"]:
         return _pair(texts, rows, label, f"form single with [{_toml(texts)}] joins them")
-    longest = max(texts, key=lambda name: sum(map(len, rows.values(name))))
+    longest = max(texts, key=lambda name: sum(map(len, rows.texts(name))))
     fields: list[Any] = [longest]
     also = ", ".join(show(name) for name in texts if name != longest)
     why = f"the longest of several texts; also {also}" if also else ""
