@@ -94,7 +94,7 @@ def _commands(body: str) -> Iterator[Command]:
 def programs(command: str) -> Iterator[list[str]]:
     """The arguments of each `gptmill` in a command's text."""
     reader = shlex.shlex(command.partition("<<")[0].replace("\\\n", " "), posix=True, punctuation_chars=True)
-    reader.wordchars += "@%,{}^+"
+    reader.wordchars += "@%,:{}^+"
     words: list[str] = []
     for word in [*reader, ";"]:
         if set(word) <= set("();<>|&"):
