@@ -7,6 +7,7 @@ schedules that somebody made in the browser, an automation that somebody switche
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,11 +28,13 @@ from pydantic import SecretStr
 from flows.deployments.automations import alerts, lost_runs
 from flows.deployments.catalog import OFFERS, Offer, version
 from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
-from flows.forms.choices import list_checkpoints, own_tasks, with_own_tasks, without_choices
+from flows.forms.choices import list_checkpoints, own_tasks, takes_tasks, with_own_tasks, without_choices
+from flows.forms.fields import OWN_TASKS
 from flows.servers.environment import absolute
 from flows.servers.pools import FORMER_POOLS, INTERNAL, OFFERED, POOLS
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system
+from gptcore.nlu.own_task import own_task_name
 from tasks.store.store import Store
 
 _BLOCK = "gptmill-alerts"
@@ -150,10 +153,14 @@ def _deployment(
     there: DeploymentResponse | None,
     pool: WorkPool,
     defaults: dict[str, str],
-    own_tasks: list[str],
+    own_tasks: dict[str, str],
     changes: Changes,
 ) -> DeploymentResponse:
     """Create one, or update the one that is there; as the server has it before its schedules are looked at."""
+    # So that relative paths in a form mean what they say. Other kinds of pool have folders of their own.
+    variables: dict[str, Any] = {"working_dir": str(Path.cwd())} if pool.type == "process" else {}
+    if own_tasks and takes_tasks(offer.schema):
+        variables["env"] = {OWN_TASKS: json.dumps(own_tasks)}
     wanted: dict[str, Any] = {
         "version": version(),
         "description": offer.description,
@@ -161,8 +168,7 @@ def _deployment(
         "parameters": offer.parameters(defaults),
         "work_pool_name": pool.name,
         "entrypoint": offer.entrypoint,
-        # So that relative paths in a form mean what they say. Other kinds of pool have folders of their own.
-        "job_variables": {"working_dir": str(Path.cwd())} if pool.type == "process" else {},
+        "job_variables": variables,
         "parameter_openapi_schema": with_own_tasks(offer.schema, own_tasks),
     }
     if there is None:
@@ -180,18 +186,19 @@ def _deployment(
     return there
 
 
-def _own_tasks(form: DeploymentResponse | None, added: Sequence[str], changes: Changes) -> list[str]:
-    """The files of users' own tasks that the forms list from now on; ``form``: a deployment that lists them."""
-    there = own_tasks(form.parameter_openapi_schema or {}) if form else []
-    kept = [file for file in there if exists(*file_system(file))]
-    for how, files in (
-        ("created", [file for file in added if file not in there]),
-        ("removed", [file for file in there if file not in kept]),
-        ("unchanged", kept),
-    ):
-        for file in files:
-            changes.add("own tasks", how, file)
-    return list(dict.fromkeys([*kept, *added]))
+def _own_tasks(form: DeploymentResponse | None, added: Sequence[str], changes: Changes) -> dict[str, str]:
+    """Name -> file of the users' own tasks that the forms list from now on; ``form``: a deployment that lists them.
+
+    :raises InputError: an added file has no name.
+    """
+    there = own_tasks(form) if form else {}
+    new = {own_task_name(file): file for file in added}
+    kept = {name: file for name, file in there.items() if name not in new and exists(*file_system(file))}
+    wanted = kept | new
+    for name, file in {**there, **new}.items():
+        how = "removed" if name not in wanted else "unchanged" if there.get(name) == file else "created"
+        changes.add("own tasks", how, f"{name} ({file})")
+    return wanted
 
 
 def _schedules(

@@ -7,17 +7,21 @@ and neither of Prefect's two UIs takes the text away from somebody who types.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from itertools import islice
+from pathlib import PurePosixPath
 from typing import Any
 
 from httpx import HTTPError
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import DeploymentUpdate
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.sorting import DeploymentSort
 from prefect.exceptions import PrefectException
 
+from flows.forms.fields import OWN_TASKS
 from gptcore.nlu.own_task import is_task_file
 from tasks.store.references import label_of
 from tasks.store.store import Store
@@ -56,17 +60,24 @@ def _checkpoints(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [found["checkpoint"] for found in fields if "checkpoint" in found]
 
 
-def with_own_tasks(schema: dict[str, Any], files: Iterable[str]) -> dict[str, Any]:
+def with_own_tasks(schema: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """A deployment's parameter schema whose fields for tasks list users' own tasks behind the others."""
     changed = deepcopy(schema)
     for enum in _task_enums(changed):
-        enum += [file for file in files if file not in enum]
+        enum += [name for name in names if name not in enum]
     return changed
 
 
-def own_tasks(schema: dict[str, Any]) -> list[str]:
-    """The users' own tasks that a deployment's fields list."""
-    return list(dict.fromkeys(name for enum in _task_enums(schema) for name in enum if is_task_file(name)))
+def takes_tasks(schema: dict[str, Any]) -> bool:
+    """Whether a deployment's parameter schema has a list of tasks."""
+    return any(True for _ in _task_enums(schema))
+
+
+def own_tasks(deployment: DeploymentResponse) -> dict[str, str]:
+    """Name -> file of the users' own tasks that a deployment's fields list; earlier versions listed the files."""
+    named: dict[str, str] = json.loads((deployment.job_variables or {}).get("env", {}).get(OWN_TASKS, "{}"))
+    listed = (name for enum in _task_enums(deployment.parameter_openapi_schema or {}) for name in enum)
+    return named | {PurePosixPath(file).stem: file for file in listed if is_task_file(file)}
 
 
 def _task_enums(schema: dict[str, Any]) -> Iterator[list[str]]:

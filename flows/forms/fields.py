@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import tomllib
 from collections.abc import Collection
@@ -211,8 +213,14 @@ AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLE
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
 
+OWN_TASKS = "GPTMILL_OWN_TASKS"
+"""Environment variable of a deployment's runs: JSON, name -> file of the users' own tasks that its form lists."""
+
+
 def _own_task(value: object, check: ValidatorFunctionWrapHandler) -> Any:
-    """The address of the file of a user's own task as it is; anything else is one of the names that the form lists."""
+    """The address of the file of a user's own task; anything else is one of the names that every form lists."""
+    if isinstance(value, str) and OWN_TASKS in os.environ:
+        value = json.loads(os.environ[OWN_TASKS]).get(value, value)
     return value if isinstance(value, str) and is_task_file(value) else check(value)
 
 

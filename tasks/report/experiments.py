@@ -33,6 +33,7 @@ _NUMBERS[_BY_AVERAGE] += _ARROW
 LEADERBOARD_PAGE = View(
     LEADERBOARD_VIEW, "Leaderboard", "tags.kind != 'finetune'", _BY_AVERAGE, {**_NUMBERS, **_SPLIT_AND_SEEDS}
 )
+OWN_VIEW = "own-tasks"
 BLIMP_PAGE = View(BLIMP, "BLiMP by field", f"metrics.`{BLIMP}` > 0", metric(BLIMP), _widths(ZERO_SHOT))
 PUBLISHED_PAGE = View(
     "published", "Published scores", "", _BY_AVERAGE, {**_NUMBERS, **_widths([BLIMP]), tag("table"): 110}
@@ -61,9 +62,12 @@ def show_experiments(tracker: Tracker) -> None:
         if (words := told.get(run.data.tags["suite"], "")) != run.data.tags.get("differs", ""):
             tracker.client.set_tag(run.info.run_id, "differs", words)
     columns = {**numbers, **LEADERBOARD_PAGE.columns, **({tag("differs"): 200} if any(told.values()) else {})}
-    page = dataclasses.replace(LEADERBOARD_PAGE, columns=columns)
-    views = [page, *([BLIMP_PAGE] if board.zero_shot else [])]
-    save_views(tracker, EXPERIMENT, views, _description(board, here, there))
+    views = [dataclasses.replace(LEADERBOARD_PAGE, columns=columns), *([BLIMP_PAGE] if board.zero_shot else [])]
+    others = ""
+    if own := board.own_tasks:
+        views.append(View(OWN_VIEW, "Own tasks", LEADERBOARD_PAGE.where, metric((newest or own)[0]), _widths(own)))
+        others = f" - [own tasks]({view_path(ours, OWN_VIEW)})"
+    save_views(tracker, EXPERIMENT, views, _description(board, here, f"[published scores]({there}){others}"))
     models = view_path(tracker.experiment(PRETRAIN), PRETRAIN_PAGE.key)
     curves = f"[Held-out perplexities]({models}) - [curves]({models}&compareRunsMode=CHART)\n"
     save_views(tracker, PRETRAIN, [PRETRAIN_PAGE], curves)
@@ -72,7 +76,7 @@ def show_experiments(tracker: Tracker) -> None:
     save_views(tracker, PUBLISHED_EXPERIMENT, [PUBLISHED_PAGE], words)
 
 
-def _description(board: Leaderboard, here: str, there: str) -> str:
+def _description(board: Leaderboard, here: str, others: str) -> str:
     """The table of the best rows in Markdown, under links to the views."""
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
@@ -80,7 +84,7 @@ def _description(board: Leaderboard, here: str, there: str) -> str:
     header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
     rows = [(row.told + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
-    links = f"[**Open the leaderboard**]({here}) - [published scores]({there}) - {_best(board, ours, paper)}"
+    links = f"[**Open the leaderboard**]({here}) - {others} - {_best(board, ours, paper)}"
     return f"{links}\n\n{table(header, rows)}{more}\n"
 
 

@@ -131,6 +131,9 @@ class Leaderboard:
             rule = [*["---"] * _TEXTS, *["---:"] * (len(header) - _TEXTS)]
             table = "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *body])
             return table + "\n\n" + "\n".join(f"- {note}" for note in self.explained())
+        body = [
+            ["" if cell == "-" else cell for cell in cells] for cells in body
+        ]  # a row of one task is no row of dashes
         return _aligned(header, body, [row.kind for row in self.ordered]) + "\n\n" + "\n".join(self.explained())
 
     def explained(self) -> list[str]:

@@ -81,11 +81,15 @@ def show_suite(run: Run, row: Row, board: Leaderboard) -> None:
 def _described(board: Leaderboard, row: Row) -> str:
     """A row beside the floor and the paper, in Markdown."""
     scores = _scores(board, [row] if row.kind == "ours" else [])
-    head = tuple(f"{name} {below}".strip() for name, below in scores.head)
+    # a column of MLflow's descriptions has no gap of its own
+    head = tuple(f"{name} {below}".strip() + "&emsp;" for name, below in (("", ""), *scores.head))
     if row.kind != "ours":
-        texts = {name: text for name, text in board.record(row).items() if text != "-"}
-        return table(("", row.name), list(texts.items())[_TEXTS:])
-    return table(("", *head), [(line.name, *(text for text, _ in line.cells)) for line in scores.lines])
+        texts = {f"{name}&emsp;": text for name, text in board.record(row).items() if text != "-"}
+        return table((head[0], row.name), list(texts.items())[_TEXTS:])
+    lines = {line.name: [text for text, _ in line.cells] for line in scores.lines}
+    beside = ", ".join(f"{name} {text}" for (name, _), text in zip(scores.head, lines.get("average", ()), strict=False))
+    lead = f"On average: {beside}.\n\n" if beside else ""
+    return lead + table(head, [(f"{name}&emsp;", *texts) for name, texts in lines.items()])
 
 
 def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[tuple[str, str]]) -> str:

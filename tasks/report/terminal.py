@@ -57,7 +57,7 @@ class _Column:
 
     row: Row
     texts: dict[str, str]
-    """Line of the table (a leaderboard column, average, glue, blimp, seeds) -> what stands there."""
+    """Line of the table (a leaderboard column, average, glue, blimp, seeds) -> what stands there, or nothing."""
 
     @property
     def heading(self) -> list[str]:
@@ -77,7 +77,7 @@ class _Column:
 def _column(board: Leaderboard, row: Row) -> _Column:
     lines = (*COLUMNS, "average", "glue", *board.own_tasks, *board.zero_shot[:1], "seeds")
     record = board.record(row)
-    return _Column(row, {line: record[line] for line in lines})
+    return _Column(row, {line: "" if record[line] == "-" else record[line] for line in lines})
 
 
 def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
@@ -121,9 +121,7 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
     columns = [column for column in COLUMNS if any(column in suite.row.percent for suite in ours)]
     for column in columns:
         table.add_row(column, Text(_splits(suites, column), "dim"), *_numbers(suites, column))
-    totals = [
-        name for name in ("average", "glue") if len(board.tasks) > 1 and any(suite.texts[name] != "-" for suite in ours)
-    ]
+    totals = [name for name in ("average", "glue") if len(board.tasks) > 1 and any(suite.texts[name] for suite in ours)]
     if totals or len(columns) > 1:
         table.add_section()
         if not terminal:
@@ -132,7 +130,7 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
         table.add_row(name, "", *_numbers(suites, name))
     for name in board.own_tasks:
         table.add_row(name, Text(_splits(suites, name), "dim"), *_numbers(suites, name))
-    if any(suite.texts.get(BLIMP, "-") != "-" for suite in ours):
+    if any(suite.texts.get(BLIMP) for suite in ours):
         table.add_row(BLIMP, "", *_numbers(suites, BLIMP))
     table.add_row("seeds", "", *(Text(suite.texts["seeds"], "dim") for suite in suites))
     return table
@@ -148,9 +146,7 @@ def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
     """One line's cells; the best of ours in bold."""
 
     def number(suite: _Column) -> float:
-        return (
-            float(suite.texts[line].partition("±")[0].rstrip(f"*{LOW}")) if suite.texts[line] != "-" else float("-inf")
-        )
+        return float(suite.texts[line].partition("±")[0].rstrip(f"*{LOW}") or "-inf")
 
     ours = [suite for suite in suites if suite.row.kind == "ours"]
     best = max(map(number, ours), default=float("inf"))

@@ -36,7 +36,8 @@ SCHEME = "models:/"
 CHAMPION = "champion"
 LATEST = "latest"
 NEWEST = "newest"
-"""What the alias of the latest version is called in MLflow, which keeps the word "latest" for itself."""
+"""Tag of a registered model: its latest version; up to version 0.1.0 an alias. MLflow's list of models shows the alias
+of the highest version and hides the others, so the champion's is the only one."""
 NUMBER = "{version}"
 """What stands in an entry's description for the number that MLflow gives the version."""
 _VERSION_TAG = "model_version"  # of a run: the version that it made
@@ -77,7 +78,7 @@ def is_registered(run: Run) -> bool:
 
 
 def register(run: Run, entry: Entry) -> None:
-    """Make the model of a run a version, once for each artifact, and move the aliases.
+    """Make the model of a run a version, once for each artifact, and move the alias `champion` and the tag `newest`.
 
     `newest` is the version whose artifact was made last. `champion` is the best of those measured on the same yardstick
     as that newest one: a score on other rows, or a perplexity of other tokens, compares with nothing, so new data
@@ -154,6 +155,7 @@ def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
         raise InputError(f"{ref}: found no registered model {name!r} at {tracker.shown}, which has {names}")
     versions = _versions(tracker, name)
     aliases: dict[str, str] = {alias: str(number) for alias, number in model.aliases.items()}
+    aliases |= {NEWEST: model.tags[NEWEST]} if NEWEST in model.tags else {}
     alias = NEWEST if LATEST in (parts["alias"], parts["version"]) else parts["alias"]
     number = parts["version"] if alias is None else aliases.get(alias, "")
     found = [version for version in versions if str(version.version) == number]
@@ -206,11 +208,14 @@ def _move_aliases(tracker: Tracker, model: RegisteredModel, versions: Sequence[M
     newest = max(ranked, key=_age)
     peers = [version for version in ranked if version.tags["yardstick"] == newest.tags["yardstick"]]
     champion = max(peers, key=lambda version: (float(version.tags["merit"]), *_age(version)))
-    for alias, version in ((NEWEST, newest), (CHAMPION, champion)):
-        if str(model.aliases.get(alias)) != str(version.version):
-            tracker.client.set_registered_model_alias(model.name, alias, str(version.version))
-            if alias == CHAMPION:  # for the list of models, which shows no version's tags
-                tracker.client.set_registered_model_tag(model.name, CHAMPION, version.tags["result"])
+    if str(model.aliases.get(CHAMPION)) != str(champion.version):
+        tracker.client.set_registered_model_alias(model.name, CHAMPION, str(champion.version))
+        # for the list of models, which shows no version's tags
+        tracker.client.set_registered_model_tag(model.name, CHAMPION, champion.tags["result"])
+    if model.tags.get(NEWEST) != str(newest.version):
+        tracker.client.set_registered_model_tag(model.name, NEWEST, str(newest.version))
+    if NEWEST in model.aliases:
+        tracker.client.delete_registered_model_alias(model.name, NEWEST)
 
 
 def _age(version: ModelVersion) -> tuple[str, int]:
@@ -269,7 +274,7 @@ def _registry(tracker: Tracker) -> tuple[set[str], set[str]]:
     """Digests of the versions that have an alias, and of all versions."""
     marked, every = set(), set()
     for model in pages(tracker.client.search_registered_models):
-        numbers = {str(number) for number in model.aliases.values()}
+        numbers = {str(number) for number in (*model.aliases.values(), model.tags.get(NEWEST))}
         for version in _versions(tracker, model.name):
             digest = version.tags.get("digest", "")
             every.add(digest)

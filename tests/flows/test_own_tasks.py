@@ -25,6 +25,8 @@ from flows.deployments.settings import Settings
 from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
 from flows.forms.checks import chosen_tasks
+from flows.forms.choices import with_own_tasks
+from flows.forms.fields import OWN_TASKS
 from flows.forms.generation import FewShotParameters
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, SweepParameters
 from flows.inference import predict
@@ -250,7 +252,7 @@ def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: st
     with pytest.raises(MlflowException, match="the table, row 2, column 'claim': found ' ', expected text"):
         loaded.predict(pd.DataFrame([rows[0], {"forecast": "a", "claim": " "}]))
 
-    grades = mlflow.pyfunc.load_model("models:/gptmill-grades@newest").predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
+    grades = mlflow.pyfunc.load_model("models:/gptmill-grades/latest").predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
     assert list(grades.columns) == ["score"]
     models = mlflow.tracking.MlflowClient().search_registered_models("name LIKE 'gptmill-pretrained%'")
     writer = mlflow.pyfunc.load_model(f"models:/{models[0].name}@champion")
@@ -310,7 +312,7 @@ def test_check_prints_what_a_task_holds(files: dict[str, str], capsys: pytest.Ca
 
 
 def test_forms_list_an_own_task_once_it_is_deployed(
-    tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     def listed(flow: str = "finetune", name: str = "TaskName") -> list[str]:
@@ -318,20 +320,31 @@ def test_forms_list_an_own_task_once_it_is_deployed(
             schema = client.read_deployment_by_name(f"{flow}/{flow}").parameter_openapi_schema or {}
         return list(schema["definitions"][name]["enum"])
 
-    gone = write_weather(tmp_path / "gone")
-    changes = deploy(str(tmp_path / "store"), "", Settings(), [files["weather"], gone])
-    assert changes.done["own tasks"] == {"created": [files["weather"], gone]}
-    assert listed() == [*REGISTRY, *BEYOND, files["weather"], gone]
-    assert listed("few-shot", "PromptTaskName")[-2:] == [files["weather"], gone]
+    weather, gone = files["weather"], write_weather(tmp_path / "gone")
+    Path(gone).write_text(Path(gone).read_text().replace('"weather"', '"mood"'))
+    changes = deploy(str(tmp_path / "store"), "", Settings(), [weather, gone])
+    assert changes.done["own tasks"] == {"created": [f"weather ({weather})", f"mood ({gone})"]}
+    assert listed() == [*REGISTRY, *BEYOND, "weather", "mood"]
+    assert listed("few-shot", "PromptTaskName")[-2:] == ["weather", "mood"]
     again = deploy(str(tmp_path / "store"), "", Settings())
-    assert again.done["own tasks"] == {"unchanged": [files["weather"], gone]}
+    assert again.done["own tasks"] == {"unchanged": [f"weather ({weather})", f"mood ({gone})"]}
     assert set(again.done["deployments"]) == {"unchanged"}
     Path(gone).unlink()
-    assert deploy(str(tmp_path / "store"), "", Settings()).done["own tasks"]["removed"] == [gone]
-    assert listed() == [*REGISTRY, *BEYOND, files["weather"]]
-    assert FinetuneParameters(task=files["weather"]).task == files["weather"]
+    assert deploy(str(tmp_path / "store"), "", Settings()).done["own tasks"]["removed"] == [f"mood ({gone})"]
+    assert listed() == [*REGISTRY, *BEYOND, "weather"]
+    with get_client(sync_client=True) as client:
+        there = client.read_deployment_by_name("finetune/finetune")
+        schema = with_own_tasks(there.parameter_openapi_schema or {}, [weather])
+        former = {"job_variables": {}, "parameter_openapi_schema": schema}
+        client.request("PATCH", f"/deployments/{there.id}", json=former)  # version 0.1.0 listed the files
+    assert deploy(str(tmp_path / "store"), "", Settings()).done["own tasks"] == {"unchanged": [f"weather ({weather})"]}
+    assert listed() == [*REGISTRY, *BEYOND, "weather"]
+    assert FinetuneParameters(task=weather).task == weather
     with pytest.raises(ValueError, match="task"):
         FinetuneParameters(task="weather")
+    monkeypatch.setenv(OWN_TASKS, (there.job_variables or {})["env"][OWN_TASKS])  # as its worker does
+    assert FinetuneParameters(task="weather").task == weather
+    assert FinetuneParameters(task="rte").task == "rte"
 
 
 def test_two_tasks_of_one_name_are_refused(board: Leaderboard, world: tuple[str, str], files: dict[str, str]) -> None:

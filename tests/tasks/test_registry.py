@@ -91,7 +91,13 @@ def test_the_best_is_champion_and_the_last_made_is_latest(shared_tracker: Tracke
     record(shared_tracker, newer, worse, best)  # in whatever order a re-run comes upon them
     last = newer.artifact.digest
     assert leaders(shared_tracker, "lead") == {"champion": best.artifact.digest, "newest": last, "latest": last}
-    assert shared_tracker.client.get_registered_model("lead").tags["champion"] == "0.9"
+    model = shared_tracker.client.get_registered_model("lead")
+    assert model.tags == {"champion": "0.9", "newest": "1"}
+    assert list(model.aliases) == ["champion"], "of two the list of models would hide the older version's"
+    shared_tracker.client.set_registered_model_alias("lead", "newest", "2")  # as version 0.1.0 did
+    record(shared_tracker, latest := entry("lead", 0.8, 4))
+    assert leaders(shared_tracker, "lead")["newest"] == latest.artifact.digest
+    assert list(shared_tracker.client.get_registered_model("lead").aliases) == ["champion"]
 
 
 def test_of_equals_the_newer_leads(shared_tracker: Tracker) -> None:

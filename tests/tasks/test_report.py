@@ -134,7 +134,7 @@ def test_a_suites_own_page_has_its_scores_and_its_report(tracker: Tracker, monke
         show_suite(run, row, board)
         tags = run.metrics_and_tags()[1]
         lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in tags[NOTE].splitlines()]
-        assert ["sst2", "80.0±1.5", "55.0±1.5", "91.3"] in lines
+        assert ["sst2&emsp;", "80.0±1.5", "55.0±1.5", "91.3"] in lines
         assert tags[COMMANDS] == COMMAND
         files = {file.path for file in tracker.client.list_artifacts(run.run_id)}
         assert files == {"report.html", "scores.csv"}

@@ -144,12 +144,15 @@ def test_a_score_that_needs_no_network_is_marked() -> None:
     assert cells(shown(elsewhere, *floors), "rte")[1] == "56.0±2.1"
 
 
-def test_a_task_that_nobody_has_is_no_row_and_a_missing_number_is_a_dash() -> None:
+def test_a_task_that_nobody_has_is_no_row_and_a_missing_number_is_a_blank() -> None:
     lines = shown(suite("a 000001", {"rte": 60.0, "snli": 70.0}), suite("b 000002", {"rte": 61.0}))
     assert cells(lines, "rte")[1:3] == ["60.0±2.1", "61.0±2.1"]
-    assert cells(lines, "snli") == ["test", "70.0±2.1", "-", "89.9"]
+    assert cells(lines, "snli") == ["test", "70.0±2.1", "89.9"]
+    whole, part = (next(line for line in lines if line.startswith(task)) for task in ("rte", "snli"))
+    assert part.index("89.9") == whole.index("56.0")
+    assert part[whole.index("61.0") : whole.index("56.0")].isspace(), "under the suite that lacks it"
     assert {line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in COLUMNS} == {"rte", "snli"}
-    assert cells(lines, "average") == ["65.0", "-", "73.0"]
+    assert cells(lines, "average") == ["65.0", "73.0"]
     assert not any(line.startswith("glue") for line in lines)
 
 
@@ -179,7 +182,7 @@ def test_blimp_stands_under_the_averages_where_a_row_has_it() -> None:
         suite("a 000001", all_columns(50.0)), zero_shot={"blimp": 62.0, "blimp/binding": 9.0}
     )
     lines = shown(measured, suite("b 000002", all_columns(60.0)), *BASELINES)
-    assert cells(lines, "blimp") == ["-", "62.0", "-", "-"]
+    assert cells(lines, "blimp") == ["62.0"]
     names = [line.split()[0] for line in lines if line.split()]
     assert names.index("average") < names.index("blimp") < names.index("seeds")
     assert max(map(len, lines)) <= 100

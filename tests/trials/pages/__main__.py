@@ -152,7 +152,7 @@ def _check_own_tasks(page: Page, prefect_url: str, mlflow_url: str, options: arg
                 name = own_task_name(file)
                 page.set_viewport_size({"width": 1100, "height": 900})
                 run = check_prefect(
-                    page, prefect_url, options.shots, file, None, f"own-{name}-", Lr=options.lr, Seeds=1, Epochs=3
+                    page, prefect_url, options.shots, name, None, f"own-{name}-", Lr=options.lr, Seeds=1, Epochs=3
                 )
                 print(f"Prefect: {run['name']} ({run['total_run_time']:.0f} s)")
                 number = run["name"].partition(" → ")[2].split("±")[0].split()[0].strip("*")
