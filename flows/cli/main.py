@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flows.cli.options import Brief, CommandParser, Parser, add_commands, listed, read_commands
+from flows.cli.run import say_next
 from flows.servers import environment, signals
 from gptcore import __version__
 from gptcore.base.errors import InputError, without_password
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = parser().parse_args(arguments)
             environment.prepare(client=options.command not in ("up", "down", "status"))
             options.run(options)
+            say_next(options)
             sys.stdout.flush()
     except InputError as error:
         print(f"gptmill: error: {without_password(str(error))}", file=sys.stderr)

@@ -13,7 +13,7 @@ from string import Template
 from typing import Any, NoReturn
 
 from flows.cli import commands
-from flows.cli.run import call, run_flow
+from flows.cli.run import call, next_lines, run_flow
 from flows.servers.environment import LIGHT_STORE, PORTS
 from gptcore.base.errors import InputError, near, nearest
 
@@ -35,6 +35,7 @@ class Command:
     run: str = ""
     arguments: tuple[Mapping[str, Any], ...] = ()
     description: str = ""
+    next: tuple[tuple[str, str], ...] = ()
     epilog: str | None = None
     below: tuple[Command, ...] = ()
 
@@ -111,8 +112,10 @@ class CommandParser(Parser):
     """A command's parser, which gets its options as the command is chosen: no other command's form is imported."""
 
     def __init__(self, *, command: Command, prog: str | None = None) -> None:
-        super().__init__(description=command.description or command.text, epilog=command.epilog, prog=prog)
-        self.set_defaults(run=command.called)
+        followed = next_lines(command.next, {"task": "TASK", "model": "MODEL", "to": "FOLDER", "store": ""})
+        epilog = "\n\n".join(filter(None, (command.epilog, followed)))
+        super().__init__(description=command.description or command.text, epilog=epilog, prog=prog)
+        self.set_defaults(run=command.called, next=command.next)
         self.command = command
         self._whole = False
 

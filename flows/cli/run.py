@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import gc as garbage
 import re
+import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from flows.servers.environment import LIGHT_STORE
 from gptcore.base.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -42,7 +45,29 @@ def run_flow(flow: str, form: str, prints: str, options: argparse.Namespace) -> 
     elif prints == "tables":
         print_tables(run(found, filled, options))
     else:
-        print(run(found, filled, options).url)
+        artifact = run(found, filled, options)
+        options.model = artifact.short
+        print(artifact.url)
+
+
+def next_lines(commands: Iterable[tuple[str, str]], names: Mapping[str, object]) -> str:
+    """What may follow a command, a line each; empty where nothing does.
+
+    :param names: what stands in a command's brackets -> its value.
+    """
+    typed = [(command.format_map(names), text) for command, text in commands]
+    width = max((len(command) for command, _ in typed), default=0)
+    return "\n".join(f"{'' if row else 'next:':6}{what:<{width}}  {text}" for row, (what, text) in enumerate(typed))
+
+
+def say_next(options: argparse.Namespace) -> None:
+    """Say on standard error what may follow a command that is done, with the names that it takes."""
+    store = getattr(options, "store", None) or LIGHT_STORE
+    given = {name: shlex.quote(value) for name, value in vars(options).items() if isinstance(value, str)}
+    names = {**given, "store": "" if store == LIGHT_STORE else f" --store {shlex.quote(store)}"}
+    if lines := next_lines(options.next, names):
+        sys.stdout.flush()
+        print(f"\n{lines}", file=sys.stderr)
 
 
 def call(function: str, options: argparse.Namespace) -> None:
@@ -132,6 +157,9 @@ def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Lea
     from tasks.report.suites import kept_leaderboard
 
     board: Leaderboard = run(flow, filled, options)
+    row = next(row for row in board.rows if row.kind == "ours")
+    options.model = row.suite[:6]
+    options.task = getattr(options, "task", "") or [*row.own_tasks, *row.per_task][0]
     return board, kept_leaderboard()[1]
 
 

@@ -114,5 +114,5 @@ def leaderboard_link(tracker: Tracker) -> str:
 
 
 def leaderboard_line(tracker: Tracker) -> str:
-    """The address in words, for a terminal."""
-    return f"MLflow: {leaderboard_link(tracker)}" + ("" if tracker.served else "  (after `gptmill up`)")
+    """The address in words, for a terminal; where no server answers there, what opens it."""
+    return f"MLflow: {leaderboard_link(tracker)}" if tracker.served else "MLflow: `gptmill up` opens its pages"

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from flows.analysis import analyses
 from flows.cli.main import parser
 from flows.cli.options import Command, CommandParser, read_commands
+from flows.cli.run import say_next
 from flows.forms import generation, knowledge, parameters
 from flows.forms.fields import given_fields, options_of
 from flows.forms.readers import toml_file
@@ -253,6 +255,26 @@ def test_every_analysis_says_what_it_answers_takes_and_needs() -> None:
         words = " ".join(f"{name} {analysis.text} takes: {analysis.takes} needs: {analysis.needs}".split())
         assert words in " ".join(made.format_help().split())
     assert said["NAME"].choices == [*analyses()]
+
+
+def test_what_may_follow_a_command_is_typed_as_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [each for command in COMMANDS for each in (command, *command.below)]
+    given = {"task": "./my-task.toml", "model": "64cbf7", "to": "my data"}
+    for store, told in (("runs/demo", ""), (None, ""), ("my store", " --store 'my store'")):
+        for command in commands:
+            say_next(argparse.Namespace(store=store, next=command.next, **given))
+            said = capsys.readouterr().err.removeprefix("\nnext: ").splitlines()
+            assert len(said) == len(command.next) <= 4
+            for line, (typed, text) in zip(said, command.next, strict=True):
+                words = shlex.split(line.strip().removesuffix(text))
+                assert words[0] == "gptmill"
+                options = parser().parse_args(words[1:])
+                assert ("{store}" not in typed) or (options.store == "my store") == bool(told)
+    (finetune,) = (each for each in commands if each.name == "finetune")
+    say_next(argparse.Namespace(store="s", next=finetune.next, task="sst2"))
+    assert capsys.readouterr().err.startswith(
+        "\nnext: gptmill predict sst2 FILE.csv --store s  answer rows of your own\n"
+    )
 
 
 def test_a_leaderboard_that_was_read_before_needs_no_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,6 @@ def up(
                 starting.undo()
                 raise
     status()
-    print("\nStart a fine-tune: the page of Prefect -> finetune -> Run -> Custom run. Stop all: gptmill down")
 
 
 def down(wipe: bool = False) -> None:
