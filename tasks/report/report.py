@@ -166,10 +166,10 @@ def _scores(board: Leaderboard, ours: Sequence[Row]) -> _Table:
 def _line(name: str, texts: Sequence[str], ours: Sequence[Row]) -> _Line:
     total = name in (*_TOTALS, BLIMP, "seeds")
     cells = [row.cells[name] for row in ours if name in row.cells]
-    numbers = [float(text.partition("±")[0].rstrip(f"*{LOW}")) if text else -math.inf for text in texts[: len(ours)]]
-    marked = name != "seeds" and len(ours) > 1
-    best = [marked and bool(text) and number == max(numbers) for text, number in zip(texts, numbers, strict=False)]
-    best += [False] * (len(texts) - len(best))
+    best = [False] * len(texts)
+    if name != "seeds" and len(ours) > 1:
+        numbers = [float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf") for text in texts[: len(ours)]]
+        best[: len(ours)] = [number == max(numbers) > -math.inf for number in numbers]
     splits = "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
     return _Line(name, splits, list(zip(texts, best, strict=True)), total)
 

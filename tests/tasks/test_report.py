@@ -60,8 +60,9 @@ def suite(label: str, lr: str) -> Suite:
 
 def recorded(tracker: Tracker, of: Suite, **percent: float) -> None:
     scores = [
-        Score(task, 0, "dev", {task: value}, stderr={task: 1.5}, origin={**of.identity, "data": DATA[task]})
+        Score(task, seed, "dev", {task: value}, stderr={task: 1.5}, origin={**of.identity, "data": DATA[task]})
         for task, value in percent.items()
+        for seed in range(2 if task == "sst2" else 1)
     ]
     with open_suite(tracker, of) as run:
         record_row(run, row_of(of, scores))
@@ -96,6 +97,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(tracker: Tracker, tmp_pa
     rows = {row[0]: row for row in reversed(page.rows)}  # the first of a name: its scores
     assert rows["rte"][2:] == ["60.0±1.5°", "62.4±1.5°", "61.5±1.5", "56.0"], "best average first, floor, paper"
     assert rows["average"][2:] == ["75.0", "71.2", "58.2", "73.7"]
+    assert rows["seeds"][2:] == ["1-2", "1-2", "1-2", ""]
     assert rows["lr"][1:] == ["0.001", "0.0005"]
     assert "epochs" not in rows, "they have the same"
     for digest in (CHECKPOINT, "f" * 64, *DATA.values()):
