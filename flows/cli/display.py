@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -145,8 +146,7 @@ class Display(logging.Handler):
         self._bars: Progress | None = None
         self._tasks: dict[tuple[str, str], TaskID] = {}
         self._news: Underway | None = None  # the last of what is under way
-        self._wholes: set[str] = set()  # stages that say how far all of their items are
-        self._waits: set[tuple[str, str]] = set()  # stages and items that were last heard of waiting
+        self._heard: dict[tuple[str, str], bool] = {}  # stage, item (none: all of them) -> whether it waits
         self._last_line = time.monotonic()
         self._failed: list[BaseException] = []
         self._over = threading.Event()
@@ -243,13 +243,11 @@ class Display(logging.Handler):
 
     def _hear(self, news: Underway) -> None:
         """Tell of it in a plain line, now or when it is time for one."""
-        if not news.item:
-            self._wholes.add(news.stage)
-        elif news.stage in self._wholes:
+        if news.item and (news.stage, "") in self._heard:
             return  # how far all of them are says more than how far one is
         key, self._news = (news.stage, news.item), news
-        told = news.waits != (key in self._waits)  # why nothing happens is said at once, and that it goes on
-        (self._waits.add if news.waits else self._waits.discard)(key)
+        told = news.waits != self._heard.get(key, False)  # why nothing happens is said at once, and that it goes on
+        self._heard[key] = news.waits
         self._line(at_once=told)
 
     def _line(self, at_once: bool = False) -> None:
@@ -340,11 +338,9 @@ class _Stage:
     def words(self) -> str:
         """``33 train + 3 held out``, or ``12 tasks: 5,400 rows``."""
         first = self.made[0]
-        amounts: dict[str, int] = {}
+        amounts = Counter[str]()
         for made in self.made:
-            if isinstance(made.made, Mapping):
-                for unit, count in made.made.items():
-                    amounts[unit] = amounts.get(unit, 0) + count
+            amounts.update(made.made if isinstance(made.made, Mapping) else {})
         texts = {made.made for made in self.made if isinstance(made.made, str)}
         what = next(iter(texts)) if len(texts) == 1 else ", ".join(f"{n:,} {unit}" for unit, n in amounts.items())
         if not first.item:

@@ -18,7 +18,7 @@ from flows.cli import display
 from flows.cli.display import shown
 from gptcore.base.errors import InputError
 from tasks.stages.stage import JOB_OPTIONS
-from tasks.tracking.logs import Made, Meter, Underway, logger, progress
+from tasks.tracking.logs import Made, Meter, Underway, logger, progress, rate
 
 TALK = logging.getLogger("gptmill")
 
@@ -224,6 +224,10 @@ def test_a_meter_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
         (0.0, "cola 0 of 400 sequences"),
         (0.25, "ETA 0:30, cola 100 of 400 sequences"),
     ]
+
+
+def test_a_speed_has_few_characters() -> None:
+    assert [rate(speed) for speed in (849.6, 5829, 12_345, 1_250_000)] == ["850", "5.8k", "12k", "1.2M"]
 
 
 def test_old_logs_go(home: Path) -> None:
