@@ -21,8 +21,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "infra" / "docs"
-_FENCE = re.compile(r"(?:^<!-- (?P<mark>.*?) -->\n)?^```console\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```console\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,64}\b|\d[\d,._]*(?<=\d)")
+_PROGRAMS = {
+    "gptmill": f'exec "{sys.executable}" -m tests.infra.tiny "$@"',
+    "python": f'exec "{sys.executable}" "$@"',
+    # What the environment is made for, once it is there; the suite is what runs this.
+    "make": 'case "$1" in demo) exec gptmill pipeline --preset demo;; test) ;; *) exec gptmill "$1";; esac',
+}
 _BEGIN, _END = "\x1e", "\x1f"  # around what a command prints
 
 
@@ -117,9 +123,9 @@ def run(blocks: Sequence[Block], folder: Path, timeout: float) -> list[tuple[str
     script += ["kill $(jobs -p) 2> /dev/null", "gptmill down > /dev/null 2>&1", "wait"]  # what a page leaves behind
     programs = folder / "bin"
     programs.mkdir()
-    for name, arguments in (("gptmill", "-m tests.infra.tiny"), ("python", "")):
+    for name, line in _PROGRAMS.items():
         path = programs / name
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
+        path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         path.chmod(0o755)
     others = ("PREFECT_", "MLFLOW_", "GPTMILL_")  # the tests' own servers and home
     kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
