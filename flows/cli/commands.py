@@ -340,6 +340,12 @@ def gc(options: argparse.Namespace) -> None:
     gc(Store(options.store), options.yes, options.older_than, options.all_unreferenced)
 
 
+def init_task(options: argparse.Namespace) -> None:
+    from flows.cli.init_task import init_task
+
+    options.task = init_task(options.rows, options.label, options.labels, options.name, options.out)
+
+
 def encode(options: argparse.Namespace) -> None:
     import json
 

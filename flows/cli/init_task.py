@@ -13,12 +13,13 @@ from gptcore.base.filesystems import exists, file_system, misspelt
 from gptcore.nlu.guess import guess_task, task_text
 
 
-def init_task(rows: str, label: str, labels: str, name: str, out: str) -> None:
+def init_task(rows: str, label: str, labels: str, name: str, out: str) -> str:
     """Write the file, and print it with what ``gptmill datasets check`` says of it; whole and right, or not at all.
 
     :param rows: the address of the training rows.
     :param label: the column of the label; empty: it is told by the rows, as are the labels, comma-separated.
     :param out: the file to write; empty: beside the rows, or here where these are not on this machine.
+    :return: the file's address.
     :raises InputError: no rows there, a file is there already, or as :func:`guess_task` and :func:`check_task`.
     """
     require(exists(*file_system(rows)), f"{rows}: found nothing there, expected a file of rows{misspelt(rows)}")
@@ -34,4 +35,4 @@ def init_task(rows: str, label: str, labels: str, name: str, out: str) -> None:
     except BaseException:
         path.unlink()
         raise
-    print(f"\nnext: gptmill finetune {path}")
+    return str(path)
