@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc as garbage
+import os
 import re
 import shlex
 import sys
@@ -132,6 +133,7 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
     from flows.cli.display import shown
     from flows.servers.temporary_server import ensure_server
     from tasks.report.suites import kept_leaderboard
+    from tasks.store.state import SERVED
     from tasks.tracking.tracker import Tracker
 
     with shown(options.command, options.verbose):
@@ -147,7 +149,7 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
 
         with tags(INTERNAL):  # whose automations on a server that is set see to it, should this process be lost
             result = flow(filled)
-        if not (tracker := Tracker()).served:
+        if not (tracker := Tracker()).served or SERVED in os.environ:
             kept_leaderboard(tracker)  # for the next who asks, as MLflow is at hand here
         return result
 

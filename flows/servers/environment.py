@@ -22,7 +22,7 @@ from flows.servers.credentials import client_environment, read_credentials
 from gptcore.base.errors import InputError, require, without_password
 from gptcore.base.files import checked_object, read_object
 from gptcore.base.tables import read_table
-from tasks.store.state import state_folder
+from tasks.store.state import SERVED, state_folder
 
 LIGHT_STORE = "runs/demo"
 """The default store of the light stack, and of every command."""
@@ -137,6 +137,7 @@ def prepare(client: bool = True) -> None:
             os.environ.setdefault("PREFECT_UI_URL", pages_of(stack["prefect_url"]))
         if answers(stack["mlflow_url"] + "/health"):
             os.environ.setdefault("MLFLOW_TRACKING_URI", stack["mlflow_url"])
+            os.environ[SERVED] = f"{stack['mlflow_url']} {state_folder() / 'mlflow.db'}"
     if "PREFECT_API_URL" not in os.environ:
         home = Path(os.environ.setdefault("PREFECT_HOME", str(state_folder() / "prefect")))
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.report.rows import Cell, Kind, Row, label_of, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
-from tasks.store.state import state_folder
+from tasks.store.state import SERVED, state_folder
 from tasks.tracking.tracker import Run, Tracker, flatten
 from tasks.tracking.views import LEADERBOARD, leaderboard_line
 
@@ -307,9 +308,10 @@ def kept_leaderboard(tracker: Tracker | None = None) -> tuple[Leaderboard, str]:
 
 
 def _state(uri: str) -> Any | None:
-    """What tells one state of the database from the next; None where it is no file, or none yet."""
-    database = Path(uri.removeprefix(_SQLITE))
-    if not uri.startswith(_SQLITE) or not database.is_file():
+    """What tells one state of the database from the next; None where it is no file of ours, or none yet."""
+    served, _, file = os.environ.get(SERVED, "").partition(" ")
+    database = Path(file if uri == served else uri.removeprefix(_SQLITE))
+    if not (uri == served or uri.startswith(_SQLITE)) or not database.is_file():
         return None
     files = [file for file in (database, database.with_name(f"{database.name}-wal")) if file.is_file()]
     stats = [(file.name, file.stat()) for file in files]

@@ -14,6 +14,9 @@ from typing import Self
 
 from gptcore.base.files import read_json, sha256_file, sha256_json, write_json_atomic
 
+SERVED = "GPTMILL_MLFLOW_FILE"
+"""The variable with the address of the light stack's MLflow and, behind a blank, the SQLite file that it serves."""
+
 
 def state_folder() -> Path:
     """The state folder, absolute: `GPTMILL_HOME`, by default `.gptmill` in the current folder. Not created here."""

@@ -277,9 +277,15 @@ def test_what_may_follow_a_command_is_typed_as_it_is_told(capsys: pytest.Capture
     )
 
 
-def test_a_leaderboard_that_was_read_before_needs_no_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("served", [False, True], ids=["a file", "the stack's file"])
+def test_a_leaderboard_that_was_read_before_needs_no_mlflow(
+    served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if served:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+        monkeypatch.setenv("GPTMILL_MLFLOW_FILE", f"http://127.0.0.1:1 {tmp_path / 'mlflow.db'}")
     (tmp_path / "mlflow.db").write_bytes(b"the database as it was")
     row = Row("mine 123456", "ours", "dev", {"rte": 61.25}, {"rte": Cell("dev", 1, 61.25, 61.25, 2.0)}, suite="1")
     monkeypatch.setattr("tasks.report.suites.read_rows", lambda _: [row])
