@@ -112,7 +112,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
         description=(
             f"Dev score {score:.1f} ({spec.headline} x 100, {rows['dev']:,} rows){tested}: fine-tuned {start} on "
             f"{rows['train']:,} rows of {task}, {_origin(synthetic)}, seed {config['seed']}.\n\n"
-            + _use(store, artifact, f"gptmill predict {task} --model REF < rows.jsonl", name)
+            + _use(store, artifact, f"gptmill predict {task} FILE.csv --model REF", name)
             + f"{_columns(spec)}\n\n{_where(artifact)}"
         ),
         manifest=manifest,

@@ -227,7 +227,7 @@ class ResultCard:
         chosen = ordered[(len(ordered) - 1) // 2]
         store = chosen.model.rpartition("/finetune/")[0]
         which = "the median seed" if len(ordered) > 1 else "this seed"
-        command = f"gptmill predict {chosen.task} --model {_short(chosen.model)} --store {store} < rows.jsonl"
+        command = f"gptmill predict {chosen.task} FILE.csv --model {_short(chosen.model)} --store {store}"
         yield from ("## Use the model", f"Of {which}, at `{chosen.model}`:", f"```\n{command}\n```")
 
     def _explained(self) -> Iterator[str]:

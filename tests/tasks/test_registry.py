@@ -201,7 +201,7 @@ def test_a_versions_page_says_score_data_and_how_this_very_version_is_called(
         said = version.description
         assert f"Dev score {100 * score:.1f} (accuracy x 100, 4 rows)" in said
         assert "on 6 rows of rte, synthetic data (no real text), seed 0" in said
-        assert f"gptmill predict rte --model {made.artifact.short} --store {shelf.store.url} < rows.jsonl" in said
+        assert f"gptmill predict rte FILE.csv --model {made.artifact.short} --store {shelf.store.url}" in said
         assert f'load_model("models:/gptmill-rte-synthetic/{version.version}").predict(table)' in said
         assert (
             "Columns of the table: `sentence1`, `sentence2`. Comes back: `label` (`not_entailment` or `entailment`)"

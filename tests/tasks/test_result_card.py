@@ -61,7 +61,7 @@ def test_the_card_of_a_fine_tune_says_score_error_seeds_baselines_and_paper_firs
     ]
     assert each[2] == ["0", "60.0±2.0", "", "`abababababab`", "[run](http://mlflow/run0)"]
     assert each[3][:3] == ["1", "50.0", "collapsed: one answer for every dev row"]
-    assert "gptmill predict rte --model abababababab --store /store < rows.jsonl" in text
+    assert "gptmill predict rte FILE.csv --model abababababab --store /store" in text
     assert f"Of the median seed, at `{MODEL}`:" in text
     one = card(row("pre-trained abc123", rte=60.0), tasks=["rte"], scores=seeds[:1]).markdown()
     assert f"Of this seed, at `{MODEL}`:" in one
