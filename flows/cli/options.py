@@ -32,7 +32,6 @@ class Command:
     flow: str = ""
     prints: str = ""
     calls: str = ""
-    run: str = ""
     arguments: tuple[Mapping[str, Any], ...] = ()
     description: str = ""
     next: tuple[tuple[str, str], ...] = ()
@@ -46,7 +45,7 @@ class Command:
             return partial(run_flow, self.flow, self.forms[0], self.prints)
         if self.calls:
             return partial(call, self.calls)
-        found: Callable[[argparse.Namespace], None] = getattr(commands, self.run or self.name.replace("-", "_"))
+        found: Callable[[argparse.Namespace], None] = getattr(commands, self.name.replace("-", "_"))
         return found
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from pydantic import ValidationError
 from flows.forms.parameters import PipelineParameters
 from flows.forms.settings import chosen_preset
 from gptcore.base.errors import InputError, refuse_password, require
+from gptcore.base.filesystems import read_toml
 from tasks.store.state import state_folder
 
 WEBHOOK_VARIABLE = "GPTMILL_WEBHOOK"
@@ -76,12 +76,7 @@ def read_settings(path: str | Path | None = None) -> Settings:
     if path is None and not settings_file().is_file():
         return Settings(webhook=_checked_address(os.environ.get(WEBHOOK_VARIABLE, ""), WEBHOOK_VARIABLE))
     file = Path(path or settings_file())
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--settings {file}: cannot be read ({error.strerror}), expected a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: no TOML ({error})") from None
+    found = read_toml(str(file), "schedules and alerts in TOML")
     _check_fields(f"{file}", found, {"schedule": list, "alerts": dict})
     alerts = found.get("alerts", {})
     _check_fields(f"{file}: [alerts]", alerts, {"webhook": str})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from flows.servers.environment import absolute
@@ -60,18 +58,13 @@ def shot_counts(comma_separated: str) -> list[int]:
 
 
 def toml_file(file: str, option: str) -> dict[str, Any]:
-    """What a TOML file holds.
+    """See :func:`gptcore.base.filesystems.read_toml`; its errors begin with the option."""
+    from gptcore.base.filesystems import read_toml
 
-    :raises InputError: the file cannot be read, or is no TOML.
-    """
     try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        from gptcore.base.filesystems import misspelt
-
-        raise InputError(f"{option}{file}: {error.strerror}{misspelt(file)}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
-        raise InputError(f"{option}{file}: not TOML: {error}") from None
+        return read_toml(file, "a TOML file")
+    except InputError as error:
+        raise InputError(f"{option}{error}") from None
 
 
 config_file = partial(toml_file, option="--config ")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,23 @@ def misspelt(url: str) -> str:
     stems = {other.partition(".")[0]: other for other in names}
     meant = near(stem, stems)
     return f"; did you mean {stems[meant]}?" if meant else ""
+
+
+def read_toml(url: str, expected: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    :param url: any fsspec URL.
+    :param expected: what the file should be, in words.
+    :raises InputError: no such file, no UTF-8 or no TOML.
+    """
+    try:
+        with fsspec.open(url, "rb") as file:
+            return tomllib.loads(file.read().decode("utf-8-sig"))
+    except OSError as error:
+        found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        raise InputError(f"{url}: found {found}, expected {expected}{misspelt(url)}") from None
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
+        raise InputError(f"{url}: not TOML: {error}") from None
 
 
 class Folder:

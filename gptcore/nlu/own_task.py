@@ -27,14 +27,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gptcore.base.errors import InputError
-from gptcore.base.filesystems import exists, file_system, misspelt
+from gptcore.base.filesystems import exists, file_system, misspelt, read_toml
 from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import DROPS_MISSING, FORMS, MISSING, Form, form_of, label_number, label_text
 from gptcore.nlu.readers.tasks import unlabelled_rows
 from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, Format, Holdout, PromptTemplate, Source, TaskSpec
-from gptcore.nlu.toml_fields import TomlFields, read_toml
+from gptcore.nlu.toml_fields import TomlFields
 
 SUFFIX = ".toml"
 """What tells the address of a task's file from a task's name."""
@@ -82,7 +82,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     :raises InputError: no such file, no TOML, a field that is missing, unknown or of another type, values that do not
         fit each other, a file of rows that is not there, or none whose labels could be read; names the field.
     """
-    given = TomlFields(url, read_toml(url))
+    given = TomlFields(url, read_toml(url, "a task's file"))
     name = given.text("name")
     if not _NAME.fullmatch(name):
         raise given.error("name", name, "a small letter, then up to 31 small letters, digits, - or _")
@@ -132,7 +132,7 @@ def own_task_name(url: str) -> str:
 
     :raises InputError: no such file, no TOML, or no name.
     """
-    return TomlFields(url, read_toml(url)).text("name")
+    return TomlFields(url, read_toml(url, "a task's file")).text("name")
 
 
 # --- fields of the file ----------------------------------------------------------------------------------------------

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-import fsspec
-
 from gptcore.base.errors import InputError, near, nearest
-from gptcore.base.filesystems import misspelt
 from gptcore.nlu.examples import show
 from gptcore.nlu.forms import label_text
 
@@ -93,19 +89,3 @@ class TomlFields:
         for field in self._values:
             if field not in self._read:
                 raise InputError(f"{self.url}: {field}: no such field; {nearest(field, sorted(self._read))}")
-
-
-def read_toml(url: str) -> dict[str, Any]:
-    """What a TOML file holds.
-
-    :param url: any fsspec URL.
-    :raises InputError: no such file, no UTF-8 or no TOML.
-    """
-    try:
-        with fsspec.open(url, "rb") as file:
-            return tomllib.loads(file.read().decode("utf-8-sig"))
-    except OSError as error:
-        found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"{url}: found {found}, expected a task's file{misspelt(url)}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; deep brackets
-        raise InputError(f"{url}: not TOML: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ ASKED = {
 }
 """What is typed -> what the shell offers."""
 _BASH = """
-source ./script
+source ./_gptmill
 for line in "$@"; do
   read -ra COMP_WORDS <<< "$line"
   [[ $line == *" " ]] && COMP_WORDS+=("")
@@ -36,7 +37,7 @@ for line in "$@"; do
 done
 """
 _FISH = """
-source ./script
+source ./_gptmill
 for line in $argv
   echo (complete -C $line | string replace -r '\\t.*' '')
 end
@@ -57,38 +58,29 @@ print complete
 """
 
 
-def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str], name: str = "script") -> None:
-    assert main(["completion", shell]) == 0
-    (folder / name).write_text(capsys.readouterr().out, encoding="utf-8")
-    for file in ("my-task.toml", "my-rows.csv"):
-        (folder / file).touch()
-
-
-def ask(folder: Path, *command: str) -> list[str]:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout.splitlines()
-
-
-@pytest.mark.parametrize("shell", ["bash", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
 def test_the_shell_offers_commands_options_and_names(
     shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
-    script(shell, tmp_path, capsys)
-    program = [_BASH, "bash"] if shell == "bash" else [_FISH]
-    said = [sorted(line.split()) for line in ask(tmp_path, shell, "-c", *program, *ASKED)]
-    assert dict(zip(ASKED, said, strict=True)) == {line: sorted(names) for line, names in ASKED.items()}
+    assert main(["completion", shell]) == 0
+    (tmp_path / "_gptmill").write_text(capsys.readouterr().out, encoding="utf-8")
+    for file in ("my-task.toml", "my-rows.csv"):
+        (tmp_path / file).touch()
+    asked = {"bash": [_BASH, "bash", *ASKED], "fish": [_FISH, *ASKED], "zsh": [_ZSH, "zsh", *_seen_in_zsh()]}[shell]
+    done = subprocess.run([shell, "-c", *asked], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    if shell == "zsh":
+        assert done.stdout == "complete\n"
+    else:
+        said = [sorted(line.split()) for line in done.stdout.splitlines()]
+        assert dict(zip(ASKED, said, strict=True)) == {line: sorted(names) for line, names in ASKED.items()}
 
 
-def test_zsh_offers_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not shutil.which("zsh"):
-        pytest.skip("zsh is not installed")
-    script("zsh", tmp_path, capsys, "_gptmill")
-    pairs: list[str] = []
+def _seen_in_zsh() -> Iterator[str]:
+    """Keys to press and a pattern of what is to be seen then, in turn."""
     for line, names in ASKED.items():
-        rest = names[0].removeprefix(
-            line.split(" ")[-1]
-        )  # of the only one; of several there is a list at the second tab
-        pairs += [f"{line}\t", f"*{rest}*"] if len(names) == 1 else [f"{line}\t\t", f"*{'*'.join(sorted(names))}*"]
-    assert ask(tmp_path, "zsh", "-f", "-c", _ZSH, "zsh", *pairs) == ["complete"]
+        if len(names) == 1:  # the rest of it
+            yield from (f"{line}\t", f"*{names[0].removeprefix(line.split(' ')[-1])}*")
+        else:  # a list, at the second tab
+            yield from (f"{line}\t\t", f"*{'*'.join(sorted(names))}*")

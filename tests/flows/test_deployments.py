@@ -89,7 +89,7 @@ def test_wrong_settings_and_no_server_end_with_code_2(
     for name in ("PREFECT_API_URL", "PREFECT_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert cli.main(["deploy", "--settings", str(tmp_path / "none.toml")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
+    assert "none.toml: found nothing there, expected schedules" in capsys.readouterr().err
     assert cli.main(["deploy"]) == 2
     assert "no Prefect server: start one with `gptmill up`" in capsys.readouterr().err
 

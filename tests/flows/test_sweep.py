@@ -227,7 +227,7 @@ def test_a_command_names_the_file_before_anything_runs(
         assert words in line
     assert not (tmp_path / "store").exists()
     assert cli.main(["sweep", str(tmp_path / "none.toml")]) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "none.toml: found nothing there, expected a TOML file" in capsys.readouterr().err
 
 
 def test_the_example_is_a_good_plan() -> None:
