@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -130,6 +131,28 @@ def test_the_first_page_and_each_tutorial_have_commands_that_are_run() -> None:
     tutorials = [page for page in pages() if is_tutorial(page)]
     assert len(tutorials) >= 4
     assert [page.name for page in tutorials if not run_blocks(page)] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_settings_on_a_page_are_toml(page: Path) -> None:
+    for block in re.findall(r"^```toml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        assert tomllib.loads(block), f"{page.name}:\n{block}"
+
+
+def test_the_index_of_how_tos_leads_to_every_question() -> None:
+    index = (DOCS / "howto" / "index.md").read_text(encoding="utf-8")
+    asked = [
+        f"- [{question}]({page.name}#{place})"
+        for page in sorted((DOCS / "howto").glob("*.md"))
+        if page.name != "index.md"
+        for question, place in zip(_questions(page), list(_headings(page))[1:], strict=True)
+    ]
+    assert len(asked) > 40
+    assert sorted(line for line in index.splitlines() if line.startswith("- ")) == sorted(asked)
+
+
+def _questions(page: Path) -> list[str]:
+    return re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/benchmarks/PROFILES.md"])
