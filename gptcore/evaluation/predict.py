@@ -222,19 +222,22 @@ class TaskModel:
 
         :param at_once: as in :meth:`answers`.
         """
+        for found in self._predicted(examples, at_once):
+            yield from found.described(self.spec)
+
+    def _predicted(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[RowPredictions]:
         rows = iter(examples)
         while chunk := list(islice(rows, at_once)):
             found = predict_rows(self._model, self.spec, self._rows(chunk), self._device)
-            yield from found.using(self._settings).described(self.spec)
+            yield found.using(self._settings)
 
-    def scored(self, examples: Iterable[Example], at_once: int = _ROWS) -> dict[str, float]:
+    def scored(self, examples: Iterable[Example]) -> dict[str, float]:
         """The task's metrics over labelled rows, as :func:`gptcore.nlu.metrics.score`, and "rows".
 
         :raises InputError: no row, or answers that are places of a text, whose labels stand in no column.
         """
-        rows, values, labels = iter(examples), np.empty(0), np.empty(0)
-        while chunk := list(islice(rows, at_once)):
-            found = predict_rows(self._model, self.spec, self._rows(chunk), self._device)
+        values, labels = np.empty(0), np.empty(0)
+        for found in self._predicted(examples):
             if not isinstance(found, Predictions):
                 raise InputError(f"{self.spec.name}: found answers that are places of a text, expected labels")
             values, labels = np.append(values, found.values), np.append(labels, found.rows.labels)

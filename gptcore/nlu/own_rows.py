@@ -28,7 +28,7 @@ from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, pars
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
 from gptcore.nlu.readers.parquet import read_whole_parquet
 from gptcore.nlu.readers.tagged import tagged_example
-from gptcore.nlu.readers.text_files import READERS
+from gptcore.nlu.readers.text_files import READERS, csv_rows, tsv_rows
 from gptcore.nlu.registry import Format, TaskSpec
 
 ANSWERS = "answers"
@@ -98,6 +98,8 @@ def table_format(path: str) -> Format:
 def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
     """The rows of a user's table with every column that it has.
 
+    Its first line names them; where the task's files have no such line, it may lack one as well.
+
     :param url: a file; any fsspec URL.
     :raises InputError: as the readers of tasks' files; a column of one name twice.
     """
@@ -105,7 +107,12 @@ def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
     require(exists(*file_system(url)), f"{url}: found no such file, expected a table of rows{misspelt(url)}")
     if kind == "parquet":
         return read_whole_parquet(url)
-    return READERS[kind](url, replace(spec, fields=(), choices=(), label="", columns=()))
+    columns = spec.columns
+    if columns and kind != "jsonl":
+        _, cells = next((csv_rows if kind == "csv" else tsv_rows)(url), (1, []))
+        if len(cells) != len(columns) or {*cells} & {*form_of(spec).names_of(spec), *spec.text_columns}:
+            columns = ()
+    return READERS[kind](url, replace(spec, fields=(), choices=(), label="", columns=columns))
 
 
 def labelled_rows(spec: TaskSpec, rows: Iterable[Record]) -> Iterator[Example]:

@@ -242,6 +242,16 @@ def test_a_table_of_any_format_is_answered_as_its_lines_and_scored_by_its_labels
     assert scores == {"accuracy": hits / len(texts), "score": hits / len(texts), "rows": len(texts)}
 
 
+def test_a_table_may_lack_the_names_of_columns_where_the_tasks_files_do(tmp_path):
+    rows = [("clc95", "0", "*", "In which way ?"), ("gj04", "1", "", '"They" ran.')]
+    given, named = tmp_path / "dev.tsv", tmp_path / "named.tsv"
+    given.write_text("".join("\t".join(row) + "\n" for row in rows))
+    named.write_text("a\tacceptable\tb\ttext\n" + given.read_text())
+    for table in (given, named):
+        found = list(labelled_rows(task_spec("cola"), own_table(task_spec("cola"), str(table))))
+        assert [(row.fields, row.label) for row in found] == [(("In which way ?",), 0.0), (('"They" ran.',), 1.0)]
+
+
 def test_nothing_is_left_of_answers_that_break_off_or_that_a_format_cannot_hold(models, tmp_path):
     path, sst2 = tmp_path / "rows.jsonl", models["sst2"]
     for rows, name, message in (
