@@ -10,10 +10,9 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptcore import __version__
 from gptcore.base.errors import InputError
@@ -24,7 +23,7 @@ from tasks.report.card import table
 from tasks.report.differences import side_by_side
 from tasks.report.figures import loss_curve
 from tasks.report.leaderboard import LOW, Leaderboard
-from tasks.report.rows import Row, is_paper
+from tasks.report.rows import Row, is_paper, split_of
 from tasks.report.suites import COMMANDS, EXPERIMENT, read_leaderboard
 from tasks.tracking.tracker import NOTE, Run, Tracker, scratch_folder
 from tasks.tracking.views import PRETRAIN
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 _A_TABLE = 5  # rows of ours: as many columns as a printed page has room for
 _REPORTED = "reported"  # of a run: what its report was made of
-_TEXTS = 3  # of a record, which are no numbers
 _TOTALS = ("average", "glue")
 _CURVES = ("train/loss", "train/word_loss", "validation/loss")
 _COUNTED = ("bigram", "trigram")
@@ -79,17 +77,13 @@ def show_suite(run: Run, row: Row, board: Leaderboard) -> None:
 
 
 def _described(board: Leaderboard, row: Row) -> str:
-    """A row beside the floor and the paper, in Markdown."""
-    scores = _scores(board, [row] if row.kind == "ours" else [])
-    # a column of MLflow's descriptions has no gap of its own
-    head = tuple(f"{name} {below}".strip() + "&emsp;" for name, below in (("", ""), *scores.head))
-    if row.kind != "ours":
-        texts = {f"{name}&emsp;": text for name, text in board.record(row).items() if text != "-"}
-        return table((head[0], row.name), list(texts.items())[_TEXTS:])
+    """A row beside the floor and the paper, in Markdown; a column of MLflow's descriptions has no gap of its own."""
+    scores = _scores(board, [row])
     lines = {line.name: [text for text, _ in line.cells] for line in scores.lines}
     beside = ", ".join(f"{name} {text}" for (name, _), text in zip(scores.head, lines.get("average", ()), strict=False))
-    lead = f"On average: {beside}.\n\n" if beside else ""
-    return lead + table(head, [(f"{name}&emsp;", *texts) for name, texts in lines.items()])
+    head = tuple(f"{name} {below}".strip() + "&emsp;" for name, below in (("", ""), *scores.head))
+    body = table(head, [(f"{name}&emsp;", *texts) for name, texts in lines.items()])
+    return f"On average: {beside}.\n\n{body}" if beside else body
 
 
 def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[tuple[str, str]]) -> str:
@@ -110,14 +104,15 @@ def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[
     lead = f"{len(ours)} rows" if len(ours) > 1 else best.told
     if average is not None and len(board.tasks) > 1:
         lead += f"; the best, {best.told}: {average:.1f} on average of {len(board.tasks)} tasks (x 100)"
-    params = [runs[row.suite].data.params for row in ours]
+    parts = [slice(start, start + _A_TABLE) for start in range(0, len(ours), _A_TABLE)]
+    lines = side_by_side([runs[row.suite].data.params for row in ours])
     return pages.get_template("report.html").render(
         title="Leaderboard of gptmill",
         lead=f"{lead}{synthetic}.",
-        tables=[_scores(board, part) for part in _parts(ours)],
+        tables=[_scores(board, ours[part]) for part in parts],
         notes=board.explained(),
         figures=figures,
-        differing=_differing(ours, params),
+        differing=[(ours[part], [(name, values[part]) for name, values in lines]) for part in parts if lines],
         origins=[(row.name, list(_origin(row, runs[row.suite]))) for row in ours],
         data=_data(ours),
         repeated=[(row.name, runs[row.suite].data.tags.get(COMMANDS, "")) for row in ours],
@@ -125,12 +120,7 @@ def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[
     )
 
 
-def _parts(ours: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    return (ours[start : start + _A_TABLE] for start in range(0, len(ours), _A_TABLE))
-
-
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """One task, or a total, over the rows of a table."""
 
     name: str
@@ -138,55 +128,35 @@ class _Line:
     """The splits of ours."""
     cells: Sequence[tuple[str, bool]]
     """Text, and whether it is the best of ours."""
-    total: bool = False
+    total: bool
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(NamedTuple):
     head: Sequence[tuple[str, str]]
     """Name of a column, and what stands under it."""
     lines: Sequence[_Line]
 
 
-def _scores(board: Leaderboard, ours: Sequence[Row]) -> _Table:
-    """Tasks as lines, rows as columns: ours, the best floors of the data that they are on, the paper."""
-    floors = [floor for floor in board.floors if any(row.same_rows(floor) for row in ours)] or board.floors[:1]
-    columns = [*ours, *floors, *(row for row in board.rows if is_paper(row))]
+def _scores(board: Leaderboard, rows: Sequence[Row]) -> _Table:
+    """Tasks as lines, rows as columns; behind ours the best floors of the data that they are on; the paper."""
+    floors = board.floors if rows[0].kind == "ours" else []
+    floors = [floor for floor in floors if any(row.same_rows(floor) for row in rows)] or floors[:1]
+    columns = [*rows, *floors, *(row for row in board.rows if is_paper(row))]
     head = [("the paper", "test rows") if is_paper(row) else (row.name, row.differs) for row in columns]
     records = [board.record(row) for row in columns]
     names = [*board.own_tasks, *COLUMNS, *(_TOTALS if len(board.tasks) > 1 else ()), *board.zero_shot[:1], "seeds"]
     lines = []
     for name in names:
         texts = ["" if record[name] == "-" else record[name] for record in records]
-        if any(texts[: len(ours) + len(floors)]):
-            lines.append(_line(name, texts, ours))
+        numbers = [float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf") for text in texts if name != "seeds"]
+        best = max(numbers[: len(rows)], default=0.0)
+        cells = [
+            (text, len(rows) > 1 and [best] == numbers[n : n + 1] and n < len(rows)) for n, text in enumerate(texts)
+        ]
+        splits = split_of({row.name: row.cells[name] for row in rows if name in row.cells}).partition(",")[0]
+        if any(texts[: len(rows)]):
+            lines.append(_Line(name, splits, cells, name in (*_TOTALS, BLIMP, "seeds")))
     return _Table(head, lines)
-
-
-def _line(name: str, texts: Sequence[str], ours: Sequence[Row]) -> _Line:
-    total = name in (*_TOTALS, BLIMP, "seeds")
-    cells = [row.cells[name] for row in ours if name in row.cells]
-    best = [False] * len(texts)
-    if name != "seeds" and len(ours) > 1:
-        numbers = [float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf") for text in texts[: len(ours)]]
-        best[: len(ours)] = [number == max(numbers) > -math.inf for number in numbers]
-    splits = "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
-    return _Line(name, splits, list(zip(texts, best, strict=True)), total)
-
-
-@dataclass(frozen=True)
-class _Differing:
-    head: Sequence[str]
-    lines: Sequence[tuple[str, Sequence[str]]]
-
-
-def _differing(ours: Sequence[Row], params: Sequence[Mapping[str, str]]) -> list[_Differing]:
-    lines = side_by_side(params)
-    tables = []
-    for start in range(0, len(ours), _A_TABLE) if lines else ():
-        part = slice(start, start + _A_TABLE)
-        tables.append(_Differing([row.name for row in ours[part]], [(name, values[part]) for name, values in lines]))
-    return tables
 
 
 def _origin(row: Row, run: MlflowRun) -> Iterator[tuple[str, str]]:

@@ -218,6 +218,13 @@ def _move_aliases(tracker: Tracker, model: RegisteredModel, versions: Sequence[M
         tracker.client.delete_registered_model_alias(model.name, NEWEST)
 
 
+def refresh(tracker: Tracker) -> None:
+    """Bring the aliases of models that an older version registered up to date."""
+    for model in pages(tracker.client.search_registered_models):
+        if NEWEST in model.aliases:
+            _move_aliases(tracker, model, _versions(tracker, model.name))
+
+
 def _age(version: ModelVersion) -> tuple[str, int]:
     return version.tags["created"], int(version.version)
 

@@ -315,9 +315,11 @@ def _wipe() -> None:
 def _refresh_experiments(mlflow_url: str) -> None:
     """Bring the pages of a database that an older version filled up to date; a fresh one gets the published rows."""
     from tasks.report.experiments import show_experiments
+    from tasks.tracking.registry import refresh
     from tasks.tracking.tracker import Tracker
 
-    show_experiments(Tracker(mlflow_url))
+    show_experiments(tracker := Tracker(mlflow_url))
+    refresh(tracker)
 
 
 def _stop_signal(name: str) -> signal.Signals:

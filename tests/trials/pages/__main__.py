@@ -10,8 +10,9 @@
 Starts a fine-tune from Prefect's form, reads score, baselines and the paper's number on the page of that run, then
 opens MLflow's pages. With `--own-task` only what belongs to tasks of somebody's own: `gptmill deploy --task` lists
 each in the form, its score is on the run's page and in a column of MLflow's leaderboard; the three of real rows are
-made in a folder that is gone at the end. Leaves screenshots to look at. Exit code 1 where something is missing. Needs
-Chromium (Debian: `apt-get install chromium`) and `pip install gptmill[dev]`.
+made in a folder that is gone at the end. Leaves screenshots to look at: as each page was read, at 1280 and 1920 pixels,
+and both once more in dark. Exit code 1 where something is missing. Needs Chromium (Debian: `apt-get install chromium`)
+and `pip install gptmill[dev]`.
 """
 
 from __future__ import annotations
@@ -31,22 +32,25 @@ from gptcore.nlu.registry import task_spec
 from tasks.report.analysis import EXPERIMENT
 from tasks.tracking.tracker import Tracker
 from tests.trials import scenarios
-from tests.trials.pages import mlflow, prefect
-from tests.trials.pages.mlflow import check_mlflow, check_own_column, close_assistant
+from tests.trials.pages import CHROMIUM, mlflow, prefect
+from tests.trials.pages.mlflow import check_greeting, check_mlflow, check_own_column
 from tests.trials.pages.prefect import (
     check_abstracts,
+    check_deployments,
+    check_failure,
     check_prefect,
     check_refusals,
+    log_in_of,
     log_in_to_prefect,
     new_page,
     opened_tile,
     submitted,
 )
 from tests.trials.pages.real_tasks import REAL_TASKS, write_real_tasks
+from tests.trials.pages.shots import again_in_dark
 
 _PATIENCE_SECONDS = 60  # a page of a server that trains beside it
 _TITLE = "Neural Architecture Search without Training"
-_CHROMIUM = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
 
 def main() -> int:
@@ -74,11 +78,11 @@ def main() -> int:
         print("\n".join(check_refusals(prefect_url, mlflow_url)))
     expect.set_options(timeout=1000 * _PATIENCE_SECONDS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_CHROMIUM)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
         page = new_page(browser)
         log_in_to_prefect(page, prefect_url)
         if options.reason:
-            close_assistant(page, mlflow_url)
+            check_greeting(page, mlflow_url)
             page.set_viewport_size({"width": 1100, "height": 900})
             for line in _check_reasons(page, prefect_url, options.shots, options.reason):
                 print(f"reason: {line}")
@@ -86,6 +90,7 @@ def main() -> int:
             _check_own_tasks(page, prefect_url, mlflow_url, options)
         else:
             _check_all(page, prefect_url, mlflow_url, options, stack["layout"]["full"])
+        again_in_dark(browser, options.shots, log_in_of())
         browser.close()
     return 0
 
@@ -95,6 +100,8 @@ def _check_all(page: Page, prefect_url: str, mlflow_url: str, options: argparse.
     settings = {"Lr": options.lr, "Seeds": 2, "Epochs": 1}
     run = check_prefect(page, prefect_url, options.shots, options.task, paper, **settings)
     print(f"Prefect: {run['name']}")
+    for check in (check_deployments, check_failure):
+        print(f"Prefect: {check(page, prefect_url, options.shots)}")
     if options.abstracts:
         for name in check_abstracts(page, prefect_url, options.shots, options.abstracts, _TITLE):
             print(f"Prefect: {name}")
@@ -141,7 +148,7 @@ def _check_reasons(page: Page, prefect_url: str, shots: Path, store: str) -> lis
 
 def _check_own_tasks(page: Page, prefect_url: str, mlflow_url: str, options: argparse.Namespace) -> None:
     """Each in the form, on its run's page, and on the leaderboard's page in MLflow."""
-    close_assistant(page, mlflow_url)
+    check_greeting(page, mlflow_url)
     with tempfile.TemporaryDirectory(prefix="gptmill-tasks-") as folder:
         made = write_real_tasks(Path(folder)) if set(REAL_TASKS) & set(options.own_task) else {}
         files = [made.get(name) or str(Path(name).absolute()) for name in options.own_task]

@@ -10,11 +10,12 @@ from playwright.sync_api import Locator, Page, expect
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.report.entries import PRETRAINED, task_model
 from tasks.report.experiments import PUBLISHED_PAGE, SCORES
-from tasks.report.suites import PUBLISHED_EXPERIMENT, read_leaderboard
+from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard
 from tasks.stages.pretrain import EXPERIMENT as PRETRAIN_EXPERIMENT
 from tasks.tracking.registry import CHAMPION, NEWEST
 from tasks.tracking.tracker import TRAINING, Tracker
 from tasks.tracking.views import leaderboard_link, metric, view_link
+from tests.trials.pages.shots import shot as taken
 
 _VIEWPORT = {"width": 1600, "height": 900}
 _PATIENCE = 60_000.0  # milliseconds: a server that has just started answers slowly
@@ -35,9 +36,10 @@ def check_mlflow(page: Page, mlflow_url: str, shots: Path, schema: bool = True) 
     tracker = Tracker(mlflow_url)
     shots.mkdir(parents=True, exist_ok=True)
     page.set_viewport_size({"width": _VIEWPORT["width"], "height": _VIEWPORT["height"]})
-    close_assistant(page, mlflow_url)
+    check_greeting(page, mlflow_url)
     return [
-        _check_leaderboard(page, tracker, shots),
+        check_leaderboard(page, tracker, shots),
+        _check_suite(page, tracker, shots),
         _check_published(page, tracker, shots),
         _check_description(page, tracker, shots),
         *_check_registry(page, tracker, shots, schema),
@@ -64,18 +66,42 @@ def check_own_column(page: Page, mlflow_url: str, shots: Path, name: str, number
     return f"leaderboard: {number} in the column {name}"
 
 
-def close_assistant(page: Page, mlflow_url: str) -> None:
-    """MLflow opens its assistant once in every fresh browser; whoever has closed it does not see it again."""
+def check_greeting(page: Page, mlflow_url: str) -> None:
+    """The bare address opens on the experiments, in a fresh browser, too: no assistant, no notice on telemetry."""
     page.goto(mlflow_url)
-    close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")
-    close.click(timeout=_PATIENCE)
-    expect(close).to_have_count(0)
+    expect(page.get_by_role("link", name="gptmill/leaderboard")).to_be_visible(timeout=_PATIENCE)
+    expect(page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")).to_have_count(0)
+    expect(page.get_by_text("telemetry")).to_have_count(0)
 
 
-def _check_leaderboard(page: Page, tracker: Tracker, shots: Path) -> str:
+def _check_suite(page: Page, tracker: Tracker, shots: Path) -> str:
+    """A row's own page: its scores beside floor and paper as description, its report and its numbers as files."""
+    best = max(
+        (run for run in tracker.search(EXPERIMENT, {"kind": "ours"}) if "average" in run.data.metrics),
+        key=lambda run: run.data.metrics["average"],
+    )
+    page.goto(tracker.page(best.info.experiment_id, best.info.run_id))
+    said = page.get_by_test_id("note-view-outer-container").first
+    average = f"{best.data.metrics['average']:.1f}"
+    for words in (f"On average: {best.info.run_name} {average}", "best floor", "the paper 76.7", "mnli_m"):
+        expect(said).to_contain_text(words, timeout=_PATIENCE)
+    shot(page, shots, "suite")
+    address = page.url.replace("?", "/artifacts/report.html?")
+    page.goto(address)
+    for file in ("report.html", "scores.csv"):
+        expect(page.get_by_text(file).first).to_be_visible(timeout=_PATIENCE)
+    report = page.frame_locator("iframe").first
+    expect(report.get_by_role("heading", name="Leaderboard of gptmill")).to_be_visible(timeout=_PATIENCE)
+    expect(report.locator("tr.total", has_text="average")).to_contain_text(average)
+    shot(page, shots, "suite-report")
+    return f"suite: {best.info.run_name} says {average} on average, and has its report"
+
+
+def check_leaderboard(page: Page, tracker: Tracker, shots: Path) -> str:
     """Our rows and the baselines with the average and thirteen scores, best first, no fine-tune and no click."""
     board = read_leaderboard(tracker)
     ours = [row for row in board.rows if row.kind != "published"]
+    page.set_viewport_size({"width": _VIEWPORT["width"], "height": _VIEWPORT["height"]})
     page.goto(leaderboard_link(tracker))
     _await_rows(page)
     names = _run_names(page)
@@ -129,7 +155,8 @@ def _check_registry(page: Page, tracker: Tracker, shots: Path, schema: bool) -> 
     page.goto(f"{tracker.ui}/#/models{TRAINING}")
     for model in models[:10]:  # the page's first ten
         expect(page.get_by_role("link", name=model.name, exact=True).first).to_be_visible(timeout=_PATIENCE)
-    page.keyboard.press("Escape")  # MLflow's own introduction, shown once
+        expect(page.get_by_role("row").filter(has_text=model.name).get_by_text("@ champion").first).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)  # an introduction that is shown once
     shot(page, shots, "models")
     twelve = {task_model(task, synthetic) for task in REGISTRY for synthetic in (False, True)}
     name = next(model.name for model in models if model.name in twelve)
@@ -222,6 +249,5 @@ def _as_number(text: str | None) -> float | None:
 
 
 def shot(page: Page, shots: Path, name: str) -> None:
-    """A screenshot of a page of MLflow's."""
-    page.wait_for_timeout(_SETTLE)
-    page.screenshot(path=shots / f"mlflow-{name}.png")
+    """Screenshots of a page of MLflow's."""
+    taken(page, shots, f"mlflow-{name}", _SETTLE)

@@ -12,9 +12,14 @@ from typing import Any
 
 from playwright.sync_api import Browser, HttpCredentials, Locator, Page, expect
 
+from flows.servers.environment import deployments_page
+from flows.servers.pools import START
+from tests.trials.pages.shots import shot as taken
 from tests.trials.scenarios import call, wait
 
 _RUN_SECONDS = 600.0
+_SETTLE = 3000.0
+_NOWHERE = "/nowhere/at/all"
 _ASKED = "recall"
 _ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
@@ -87,6 +92,36 @@ def check_prefect(
     return run
 
 
+def check_deployments(page: Page, prefect_url: str, shots: Path) -> str:
+    """The address that `gptmill up` prints shows the two to begin with, of all that there are."""
+    page.goto(deployments_page(prefect_url, START))
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    found = [row.get_by_role("link").first.inner_text() for row in rows.all()]
+    assert sorted(found) == ["finetune", "pipeline"], f"the page of deployments begins with {found}"
+    shot(page, shots, "deployments")
+    return f"deployments: {' and '.join(found)} to begin with"
+
+
+def check_failure(page: Page, prefect_url: str, shots: Path) -> str:
+    """The page of a run that failed begins with the reason, and has no traceback."""
+    deployments = {item["name"]: item for item in ask(f"{prefect_url}/api/deployments/filter", {})}
+    there = deployments["finetune"]
+    form = {**there["parameters"]["parameters"], "task": "rte", "datasets": _NOWHERE}
+    before = _newest(prefect_url, there["id"])
+    ask(f"{prefect_url}/api/deployments/{there['id']}/create_flow_run", {"parameters": {"parameters": form}})
+    run = _ended(prefect_url, there["id"], before)
+    reason = f"{_NOWHERE}: no such folder, expected one with a sub-folder for each dataset"
+    assert run["state_type"] == "FAILED", run["state_name"]
+    assert f" → failed: {reason}" in run["name"], run["name"]
+    page.goto(f"{prefect_url}/v2/runs/flow-run/{run['id']}")
+    expect(page.get_by_text(run["name"]).first).to_be_visible()
+    expect(page.locator("p, span, div").filter(has_text=re.compile(f"^{re.escape(reason)}")).first).to_be_visible()
+    expect(page.get_by_text("Traceback")).to_have_count(0)
+    shot(page, shots, "failed")
+    return f"a failed run: {run['name']}"
+
+
 def check_abstracts(page: Page, prefect_url: str, shots: Path, store: str, title: str) -> list[str]:
     """Fine-tune on abstracts, write one under a title, ask a model by prompts: a form each; their pages show what came.
 
@@ -139,7 +174,7 @@ def submitted(page: Page, prefect_url: str, shots: Path, deployment: str, name: 
     shot(page, shots, name)
     before = _newest(prefect_url, deployment)
     page.get_by_role("button", name="Submit").click()
-    page.wait_for_url(lambda address: not address.endswith("/run"), timeout=30_000)
+    page.wait_for_url(lambda address: not address.endswith("/run"), timeout=1000 * _RUN_SECONDS / 5)
     run = _ended(prefect_url, deployment, before)
     assert run["state_type"] == "COMPLETED", f"the run ended as {run['state_name']}"
     return run
@@ -184,9 +219,8 @@ def _newest(prefect_url: str, deployment: str) -> dict[str, Any]:
 
 
 def shot(page: Page, shots: Path, name: str) -> None:
-    """A screenshot of a page of Prefect's."""
-    page.wait_for_timeout(3000)  # the pages draw after they load
-    page.screenshot(path=shots / f"prefect-{name}.png")
+    """Screenshots of a page of Prefect's."""
+    taken(page, shots, f"prefect-{name}", _SETTLE)
 
 
 # --- the log-ins of the full stack; the light one asks for none
@@ -214,11 +248,15 @@ def check_refusals(prefect_url: str, mlflow_url: str) -> list[str]:
     return [f"{url}: 401 without a password" for url in pages]
 
 
-def new_page(browser: Browser) -> Page:
-    """A page whose browser knows MLflow's user and password, as one who has typed them in."""
+def log_in_of() -> HttpCredentials | None:
+    """MLflow's user and password, as one who has typed them in."""
     user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
-    login = HttpCredentials(username=user, password=password) if user and password else None
-    return browser.new_page(viewport={"width": 1100, "height": 900}, http_credentials=login)
+    return HttpCredentials(username=user, password=password) if user and password else None
+
+
+def new_page(browser: Browser) -> Page:
+    """A page whose browser knows them."""
+    return browser.new_page(viewport={"width": 1100, "height": 900}, http_credentials=log_in_of())
 
 
 def log_in_to_prefect(page: Page, prefect_url: str) -> None:
