@@ -20,7 +20,6 @@ from gptcore.base.errors import InputError, require
 if TYPE_CHECKING:
     from tasks.store.store import Store
 
-_MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
 # --- what trains
 
@@ -200,15 +199,6 @@ def _look_up_table(store: Store, options: argparse.Namespace) -> None:
     own_example(spec, first)
 
 
-def serve(options: argparse.Namespace) -> None:
-    from flows.servers.environment import listener
-
-    listener(options.port).close()  # one in use is told before torch is imported and the model read
-    from flows.cli.models import serve
-
-    serve(_store(options), options.name, options.model, options.port)
-
-
 def perplexity(options: argparse.Namespace) -> None:
     store = _look_up_model(options)
     from flows.inference import perplexity
@@ -329,15 +319,6 @@ def _shown(scores: Mapping[str, Any], decimals: int = 4) -> str:
 
 
 # --- stores, datasets, text
-
-
-def gc(options: argparse.Namespace) -> None:
-    if not 0 <= options.older_than <= _MOST_HOURS:
-        raise InputError(f"--older-than: found {options.older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
-    from flows.cli.garbage import gc
-    from tasks.store.store import Store
-
-    gc(Store(options.store), options.yes, options.older_than, options.all_unreferenced)
 
 
 def init_task(options: argparse.Namespace) -> None:

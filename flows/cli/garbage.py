@@ -33,16 +33,20 @@ _KINDS = {
     "arriving": "remains",
 }
 _CONFIRMED = "delete"
+_MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 
 
-def gc(store: Store, confirmed: bool = False, older_than: float = 24.0, unreferenced: bool = False) -> None:
+def gc(url: str, confirmed: bool, older_than: float, unreferenced: bool) -> None:
     """List what may go, and delete it where that is confirmed: beforehand, or by a word typed on a terminal.
 
     :param older_than: hours; what is younger stays.
     :param unreferenced: also what the tracker has never heard of.
-    :raises InputError: no such store; no tracker; or one that has never heard of anything in the store.
+    :raises InputError: other hours than 0 to a million; no such store; no tracker; or one that has never heard of
+        anything in the store.
     """
-    tracker = Tracker()
+    if not 0 <= older_than <= _MOST_HOURS:
+        raise InputError(f"--older-than: found {older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
+    store, tracker = Store(url), Tracker()
     rules = Rules(_MEASURES, _TRACKED, _WORLDS, timedelta(hours=older_than), unreferenced)
     items, found = _plan(store, tracker, rules)
     print(f"store {store.url}, MLflow {tracker.shown}\n")

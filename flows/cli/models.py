@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.cli.display import shown
-from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.checks import check_addresses, chosen_tasks, datasets_folder
 from flows.forms.references import any_model, fine_tuned_model, named_task, pretrained_model
+from flows.servers.environment import listener
 from flows.servers.signals import Ended
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json
@@ -133,14 +134,16 @@ def submission(
     return {**report, "models": {task: models[task].url for task in wanted}}
 
 
-def serve(store: Store, name: str, model: str, port: int) -> None:
+def serve(url: str, name: str, model: str, port: int) -> None:
     """Serve until SIGTERM; see :mod:`flows.servers.model_server`.
 
+    :param url: of the store.
     :param name: a task, whose model ``model`` chooses; or a model itself.
     :param model: empty: the task's best.
     :raises InputError: no such model, ``model`` beside a model, or a port that is taken.
     """
-    artifact = served_model(store, name, model)
+    listener(port).close()  # one in use is told before torch is imported and the model read
+    artifact = served_model(check_addresses({"store": url, "model": model}), name, model)
     folder, words = model_files(artifact)
     from flows.servers.model_server import Generation, Predictions, Service, serve  # brings torch along
     from gptcore.evaluation.predict import TaskModel
