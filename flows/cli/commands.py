@@ -111,7 +111,9 @@ def evaluate(options: argparse.Namespace) -> None:
     store = _look_up_model(options, named)
     if options.file:
         require(not options.datasets, f"--datasets: {options.file} is scored; expected none beside it")
-        _look_up_table(store, options)
+        from flows.cli.files import check_table
+
+        check_table(store, options.model, options.file)
         from flows.inference import score_table
 
         scores = score_table(store, named, options.model, options.file)
@@ -140,6 +142,7 @@ def zero_shot(options: argparse.Namespace) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
+    from flows.cli.files import check_answers_file, check_table
     from flows.forms.references import named_task
 
     store = _store(options)
@@ -149,10 +152,10 @@ def predict(options: argparse.Namespace) -> None:
         if options.tokenizer or options.model:
             raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
     else:
-        _check_answers_file(options)
+        check_answers_file(options.file, options.out)
         _look_up_model(options, task)
-        if options.file:
-            _look_up_table(store, options)
+        if options.file and not options.tokenizer:  # of a model in a folder it alone knows its task
+            check_table(store, options.model, options.file)
     from flows.inference import answer_table, explain, predict
     from gptcore.evaluation.tables import json_line, write_table
 
@@ -166,37 +169,6 @@ def predict(options: argparse.Namespace) -> None:
         return
     for answer in answers:
         print(json_line(answer), flush=True)
-
-
-def _check_answers_file(options: argparse.Namespace) -> None:
-    """:raises InputError: ``--out`` is no table's name, cannot be written, or is the file of the rows."""
-    from gptcore.nlu.own_rows import table_format
-
-    if options.file:
-        table_format(options.file)
-    if not (out := options.out):
-        return
-    table_format(out)
-    if options.file and Path(out).exists() and Path(options.file).exists() and Path(out).samefile(options.file):
-        raise InputError(f"--out {out}: found the file of the rows, expected another")
-    _require_place(out, Path(out))
-
-
-def _look_up_table(store: Store, options: argparse.Namespace) -> None:
-    """See that a table's first row is one of the model's task, before torch is imported.
-
-    :raises InputError: it is none, or there is none.
-    """
-    from gptcore.nlu.own_rows import own_example, own_table
-    from gptcore.nlu.registry import recorded_task
-
-    if getattr(options, "tokenizer", ""):
-        return  # the model alone knows its task
-    spec = recorded_task(store.manifest(store.resolve(options.model, "finetune"))["config"])
-    first = next(own_table(spec, options.file), None)
-    if first is None:
-        raise InputError(f"{options.file}: found no row, expected one or more")
-    own_example(spec, first)
 
 
 def perplexity(options: argparse.Namespace) -> None:
@@ -247,19 +219,14 @@ def export(options: argparse.Namespace) -> None:
     if not options.out or "://" in options.out:
         raise InputError(f"--out: found {options.out!r}, expected a new folder on this machine")
     require(not out.exists(), f"--out {out}: is there already; expected a new folder")
-    _require_place(out, next(folder for folder in out.absolute().parents if folder.exists()) / "new")
+    from flows.cli.files import require_place
+
+    require_place(out, next(folder for folder in out.absolute().parents if folder.exists()) / "new")
     store = _look_up_model(options)
     from flows.inference import export
 
     for line in export(store, options.model, options.format, options.out, options.tokenizer, options.int8):
         print(line)
-
-
-def _require_place(out: str | Path, path: Path) -> None:
-    """:raises InputError: nothing can be written at ``path``, which is needed for ``out``."""
-    holder = path.absolute().parent
-    if "://" in str(out) or path.is_dir() or not holder.is_dir() or not os.access(holder, os.W_OK):
-        raise InputError(f"--out {out}: found no folder at {holder} that can be written, expected one")
 
 
 def leaderboard(options: argparse.Namespace) -> None:
