@@ -30,6 +30,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_class_signature = "separated"
+smartquotes = False  # quotes and dots stay as they are typed
 default_role = "literal"  # docstrings write names between single backticks, as Markdown does
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,11 @@ def commands() -> Iterator[str]:
         "What `gptmill COMMAND --help` prints, of every command. Exit codes: 0 done, 1 failed, 2 bad usage or input, "
         "130 Ctrl-C, 143 SIGTERM.\n"
     )
-    yield from _options("gptmill", parser(), titles=False)
-    for command in read_commands():
-        yield from _command(command, "gptmill", "##")
+    yield from _options(parser())
+    for group, inside in groupby(read_commands(), lambda command: command.group):
+        yield f"## {group}\n"
+        for command in inside:
+            yield from _command(command, "gptmill", "###")
 
 
 def _command(command: Command, above: str, level: str) -> Iterator[str]:
@@ -69,14 +72,14 @@ def _command(command: Command, above: str, level: str) -> Iterator[str]:
     yield f"{_sentence(command.text)}\n"
     if command.description:
         yield from _literal(command.description)
-    yield from _options(name, made)
+    yield from _options(made)
     if made.epilog:
         yield from _literal(made.epilog)
     for below in command.below:
         yield from _command(below, name, f"{level}#")
 
 
-def _options(name: str, made: argparse.ArgumentParser, titles: bool = True) -> Iterator[str]:
+def _options(made: argparse.ArgumentParser) -> Iterator[str]:
     """The options of a parser as a table."""
     formatter = made._get_formatter()
     rows = []
@@ -87,7 +90,7 @@ def _options(name: str, made: argparse.ArgumentParser, titles: bool = True) -> I
         typed = ", ".join(f"`{option}{f' {value}' if value else ''}`" for option in action.option_strings)
         rows.append((typed or f"`{value}`", _text(formatter._expand_help(action) if action.help else "")))
     if rows:
-        yield from table((f"`{name}`" if titles else "", ""), rows)
+        yield from table(("option", "what it says (and its default)"), rows)
 
 
 def _metavar(action: argparse.Action) -> str:
@@ -110,8 +113,8 @@ def settings() -> Iterator[str]:
     presets = {name: made() for name, made in PRESETS.items()}
     yield "# Settings\n"
     yield (
-        "What a file for `--config` may hold: `[section]`, then `name = value`. The column *paper* has the default, "
-        "which is the paper's; a cell of another preset is empty where that preset has the same value.\n"
+        "What a file for `--config` may hold: `[section]`, then `name = value`. The default is the preset `paper`'s; "
+        "beside it stand the other presets that differ from it.\n"
     )
     for section in ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "distil", "finetune"):
         values = {name: getattr(preset, section) for name, preset in presets.items()}
@@ -119,15 +122,15 @@ def settings() -> Iterator[str]:
         yield f"## [{section}]\n"
         yield f"{_text(_summary(kind))}\n"
         said = attribute_texts(kind)
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for field in dataclasses.fields(kind):
             if field.metadata.get("derived"):
                 continue
             paper = getattr(values["paper"], field.name)
-            cells = (getattr(values[name], field.name) for name in presets if name != "paper")
-            others = ("" if value == paper else f"`{_toml(value)}`" for value in cells)
-            rows.append((f"`{field.name}`", f"`{_toml(paper)}`", *others, _text(said.get(field.name, ""))))
-        yield from table(("setting", "paper", *(name for name in presets if name != "paper"), "what it says"), rows)
+            each = {name: getattr(settings, field.name) for name, settings in values.items()}
+            others = ", ".join(f"{name} `{_toml(value)}`" for name, value in each.items() if value != paper)
+            rows.append((f"`{field.name}`", f"`{_toml(paper)}`", others, _text(said.get(field.name, ""))))
+        yield from table(("setting", "default", "in presets", "what it says"), rows)
     yield "## Single values, and [tasks.NAME]\n"
     said = attribute_texts(type(presets["paper"]))
     rows = [

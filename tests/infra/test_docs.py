@@ -79,6 +79,7 @@ def _leads_somewhere(page: Path, link: str, found: dict[Path, _Page]) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("word", ["lm_coef", "resume", "s3"])
 def test_the_search_finds(site: Path, word: str) -> None:
     index = (site / "searchindex.js").read_text(encoding="utf-8")
