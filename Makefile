@@ -27,11 +27,11 @@ require-python = $(if $(filter 3.11 3.12 3.13,$(USED)),,$(error Python 3.11, 3.1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slow docs fuzz audit chaos lint format coverage wheel-demo up full down status bench clean
+.PHONY: help demo test test-slow docs fuzz audit chaos lint format coverage wheel-demo readme-figures up full down status bench clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 $(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
 	@$(require-python)test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -111,6 +111,9 @@ bench: $(VENV)/.dev ## what this machine does a second, beside what people would
 
 chaos: $(VENV)/.dev ## kills, full disks, bad networks on purpose: counts of what the pipeline survived (an hour)
 	@$(BIN)/python -m tests.trials.chaos
+
+readme-figures: $(VENV)/.dev ## the README's pictures and table of the demo, of one fresh run; needs Chromium
+	@$(BIN)/python -m tests.trials.pages.readme
 
 clean: ## remove the environment and the caches (never a store)
 	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

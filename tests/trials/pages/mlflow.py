@@ -62,7 +62,7 @@ def check_own_column(page: Page, mlflow_url: str, shots: Path, name: str, number
     cells = page.locator(f"{_ROWS} [col-id='{metric(name)}']")
     shown = [cell.inner_text().strip() for cell in cells.all() if _inside(page, cell)]
     assert _as_number(number) in map(_as_number, shown), f"leaderboard, {name}: found {shown}, expected {number}"
-    shot(page, shots, f"own-{name}")
+    shot(page, shots, f"own-{name}", leaderboard_link(tracker))
     return f"leaderboard: {number} in the column {name}"
 
 
@@ -116,7 +116,7 @@ def check_leaderboard(page: Page, tracker: Tracker, shots: Path) -> str:
     known = [value for value in averages if value is not None]
     assert known, f"leaderboard: no row shows an average, only {averages}"
     assert known == sorted(known, reverse=True), f"leaderboard: the averages {averages} are not best first"
-    shot(page, shots, "leaderboard")
+    shot(page, shots, "leaderboard", leaderboard_link(tracker))
     return f"leaderboard: {len(names)} rows, averages {averages}, {len(SCORES)} scores in sight"
 
 
@@ -128,7 +128,7 @@ def _check_published(page: Page, tracker: Tracker, shots: Path) -> str:
     assert all(name.endswith("[published]") for name in names), f"published: found {names}"
     first = _shown_scores(page, 0)
     assert _as_number(first["average"]) is not None, f"published: the first row shows {first}"
-    shot(page, shots, "published")
+    shot(page, shots, "published", view_link(tracker, PUBLISHED_EXPERIMENT, PUBLISHED_PAGE.key))
     return f"published: {names[0]} first with {first['average']}"
 
 
@@ -248,6 +248,6 @@ def _as_number(text: str | None) -> float | None:
         return None
 
 
-def shot(page: Page, shots: Path, name: str) -> None:
-    """Screenshots of a page of MLflow's."""
-    taken(page, shots, f"mlflow-{name}", _SETTLE)
+def shot(page: Page, shots: Path, name: str, view: str = "") -> None:
+    """Screenshots of a page of MLflow's; ``view``: the address of the saved view that it is."""
+    taken(page, shots, f"mlflow-{name}", _SETTLE, view)

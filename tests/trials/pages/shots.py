@@ -8,14 +8,15 @@ from playwright.sync_api import Browser, HttpCredentials, Page
 
 WIDTHS = (1280, 1920)
 _DARK = "localStorage.setItem('databricks-dark-mode-pref', 'dark')"  # MLflow's own switch; Prefect's UI asks the system
-_LOADED = 5000.0  # milliseconds
+_LOADED = 4000.0  # milliseconds
 _taken: dict[str, str] = {}  # name -> address
 
 
-def shot(page: Page, folder: Path, name: str, settle: float) -> None:
+def shot(page: Page, folder: Path, name: str, settle: float, address: str = "") -> None:
     """A page as it is, and at both widths in light; its address is kept for :func:`again_in_dark`.
 
     :param settle: milliseconds: the pages draw after they load.
+    :param address: where the page's own leads to less than it shows, as MLflow's does of a saved view.
     """
     page.wait_for_timeout(settle)
     page.screenshot(path=folder / f"{name}.png")
@@ -26,7 +27,7 @@ def shot(page: Page, folder: Path, name: str, settle: float) -> None:
         page.wait_for_timeout(settle / 2)
         page.screenshot(path=folder / f"{name}-{width}-light.png")
     page.set_viewport_size(size)
-    _taken[name] = page.url
+    _taken[name] = address or page.url
 
 
 def again_in_dark(browser: Browser, folder: Path, login: HttpCredentials | None) -> list[str]:
@@ -35,9 +36,9 @@ def again_in_dark(browser: Browser, folder: Path, login: HttpCredentials | None)
     context.add_init_script(_DARK)
     for name, address in _taken.items():
         page = context.new_page()
+        page.goto(address)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
-            page.goto(address)
             page.wait_for_timeout(_LOADED)
             page.screenshot(path=folder / f"{name}-{width}-dark.png")
         page.close()
