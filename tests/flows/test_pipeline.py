@@ -16,6 +16,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from flows.finetune import chosen_tasks, finetune
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import FinetuneParameters, PretrainParameters
+from flows.forms.references import pretrained_model
 from flows.trainings.failures import SomeFailed, SomeInputsBad
 from flows.trainings.grid import Grid, pretrained_arm, settings_of
 from flows.trainings.leaderboard import score_tasks
@@ -34,7 +35,7 @@ from tasks.stages.partitions import clean_partitions
 from tasks.stages.pretrain import PretrainRequest
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, tokenizer_of
-from tasks.store.references import checkpoint_label, pretrained_model
+from tasks.store.references import checkpoint_label
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.flows.world import OVERRIDES, TASKS, changed, run_pipeline, with_blimp
