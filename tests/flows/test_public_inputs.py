@@ -280,7 +280,7 @@ def test_files_that_are_something_else(content: bytes, found: str, tmp_path: Pat
 def test_blank_last_lines_of_what_is_asked(tmp_path: Path) -> None:
     spec = read_own_task(write_task(tmp_path, "csv", [{"text": "a", "label": "p"}, {"text": "b", "label": "q"}])).spec
     assert [row.fields for row in read_own_rows(spec, [b'{"text": "a"}\n', b"\n", b"  \n"])] == [("a",)]
-    with pytest.raises(InputError, match="line 2, column 1"):
+    with pytest.raises(InputError, match="line 2: found '', expected one JSON object a line"):
         list(read_own_rows(spec, [b'{"text": "a"}\n', b"\n", b'{"text": "b"}\n']))
 
 
