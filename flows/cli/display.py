@@ -280,7 +280,7 @@ class Display(logging.Handler):
             words = f"{_run_of(record)}: {type(error).__name__}: {error}"
         elif words.startswith(("Finished in state", "Crash detected!")) or "InputError(" in words:
             return  # Prefect's second word on the same failure
-        words = shorten(words.partition("\n")[0], _WARNING)
+        words = shorten(words.partition("\n")[0][:_WARNING], _WARNING)
         self._print(f"{record.levelname.lower()}: {words}", "red" if record.levelno >= logging.ERROR else "yellow")
 
     def _print(self, text: str, style: str = "") -> None:
@@ -356,7 +356,8 @@ class _Stage:
         if found == len(self.made):
             return "in the store" if any(made.digest for made in self.made) else ""
         seconds = self.end - self.start if len(self.made) > 1 else self.made[0].seconds
-        text = f"{seconds:.1f} s" if seconds < 100 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+        minutes, rest = divmod(round(seconds), 60)
+        text = f"{seconds:.1f} s" if seconds < 100 else f"{minutes} min {rest} s"
         return f"{text}, {found} found" if found else text
 
 

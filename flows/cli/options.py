@@ -83,7 +83,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose help keeps its lines, and whose errors are one line that says what may be meant."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **settings})
+        layout = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}  # --seed: no --seeds
+        super().__init__(**{**layout, **settings})
 
     def error(self, message: str) -> NoReturn:
         """:raises InputError: always; argparse's own would print the usage and end the process."""

@@ -129,6 +129,8 @@ def in_store(store: Store, ref: str, stages: tuple[str, ...], task: str = "") ->
         ref = model_of_run(Tracker(), page[1])
     if ref.startswith(SCHEME):
         artifact = registered_artifact(Tracker(), ref)
+    elif ref == "best" and not task:
+        raise InputError("best: of fine-tuned models of one task; here expected latest, or any name of a model")
     elif "/" in ref or ref in _CHOSEN:
         return ref
     else:
