@@ -216,8 +216,8 @@ def submission(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     out = Path(options.out)
-    if not options.out or "://" in options.out:
-        raise InputError(f"--out: found {options.out!r}, expected a new folder on this machine")
+    there = options.out and "://" not in options.out
+    require(there, f"--out: found {options.out!r}, expected a new folder on this machine")
     require(not out.exists(), f"--out {out}: is there already; expected a new folder")
     from flows.cli.files import require_place
 

@@ -52,7 +52,7 @@ def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str 
     rows = _Rows(url, label)
     column, why = _label_column(rows, label)
     texts = _texts(rows, column, labels)
-    parts = {"train": rows, **_beside(rows, column)}
+    parts, left_out = _parts(rows, column)
     share = f"no file of dev rows: this share of the {len(rows.rows):,} rows, drawn by a seed"
     return {
         "name": (name or _name(url), ""),
@@ -61,7 +61,7 @@ def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str 
         **texts,
         "label": (column, why),
         **_answers([*parts.values()], column, FORMS[texts["form"][0]], labels),
-        **{split: (folder + part.file, "" if part is rows else "beside it") for split, part in parts.items()},
+        **{split: (folder + part.file, left_out if part is rows else "beside it") for split, part in parts.items()},
         **({} if "dev" in parts else {"holdout": (0.1 if len(rows.rows) >= _LOOKED_AT else 0.2, share)}),
     }
 
@@ -86,7 +86,9 @@ def _toml(value: Any) -> str:
 def _name(url: str) -> str:
     folder, _, file = url.rpartition("/")
     alone = folder.rpartition("/")[2] or Path.cwd().name  # where the file is called train, and no more
-    return free_name(re.sub(r"[-_.]?train[-_.]?", "", file.partition(".")[0]) or alone)
+    name = free_name(re.sub(r"[-_.]?train[-_.]?", "", file.partition(".")[0]) or alone)
+    require(name, f"{url}: found no task's name in the file's, expected --name NAME")
+    return name
 
 
 def _plain(name: str) -> str:
@@ -94,16 +96,16 @@ def _plain(name: str) -> str:
 
 
 class _Rows:
-    """The rows of a file, and what stands in their columns."""
+    """The rows of a file, and what stands in their columns; one that lies beside the training rows may lack labels."""
 
-    def __init__(self, url: str, label: str) -> None:
+    def __init__(self, url: str, label: str, beside: bool = False) -> None:
         self.url, self.file, self.headless = url, url.rpartition("/")[2], False
-        self.format, rows = self._read(label)
+        self.format, rows = self._read(label, beside)
         self.rows = list(rows)
         require(self.rows, f"{url}: found no rows, expected two or more")
-        self.names = list(self.rows[0].columns)
+        self.names = list(dict.fromkeys(name for row in self.rows[:_LOOKED_AT] for name in row.columns))
 
-    def _read(self, label: str) -> tuple[Format, Iterable[Record]]:
+    def _read(self, label: str, beside: bool) -> tuple[Format, Iterable[Record]]:
         """The format, told by what stands in the file, and the rows."""
         if self.file.lower().endswith(".parquet"):
             return "parquet", read_whole_parquet(self.url)
@@ -114,9 +116,10 @@ class _Rows:
         looked = itertools.islice((tsv_rows if format == "tsv" else csv_rows)(self.url), _LOOKED_AT)
         cells = [row for _, row in looked]
         require(cells, f"{self.url}: found no rows, expected two or more")
-        names, expected = cells[0], "commas or tabs between columns, or a JSON object a line"
-        found = "a list" if re.match(r"\s*\[\s*(\{|$)", first) else "semicolons" if ";" in first else "one column"
-        require(len(names) > 1 and found != "a list", f"{self.url}, line 1: found {found}, expected {expected}")
+        names, one, expected = cells[0], len(cells[0]) == 1, "commas or tabs between columns, or a JSON object a line"
+        found = "a list" if re.match(r"\s*\[\s*(\{|$)", first) else "semicolons" if one and ";" in first else ""
+        found = found or ("one column" if one and not beside else "")
+        require(not found, f"{self.url}, line 1: found {found}, expected {expected}")
         columns = zip(*(row for row in cells if len(row) == len(names)), strict=True)
         again = any(column[0] in column[1:] for column in columns)  # which a label does, and a column's name does not
         known = (label and label in names) or any(_plain(name) in _NAMES for name in names)
@@ -167,9 +170,11 @@ def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
     if given:
         require(given in rows.names, f"--label: found {given!r}, {nearest(given, rows.names)}")
         return given, "as --label says"
-    named = [name for name in rows.but() if _plain(name) in _CALLED["labels"] and not of_texts(rows.labels(name))]
-    found = named or [name for name in rows.but() if few([each for each in rows.labels(name) if each])]
-    found = found or list(filter(rows.grades, rows.but()))
+    called = [name for name in rows.but() if _plain(name) in _CALLED["labels"]]
+    named = [name for name in called if not of_texts(rows.labels(name))]
+    named = named or [name for name in called if few(rows.labels(name), named=True)]
+    unnamed = [name for name in rows.but() if few([each for each in rows.labels(name) if each])]
+    found = named or unnamed or list(filter(rows.grades, rows.but()))
     if len(found) == 1:
         n_values = len(set(rows.labels(found[0])))
         return found[0], "by its name" if named else f"{n_values} different values in {len(rows.rows)} rows"
@@ -234,16 +239,17 @@ def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str
     return []
 
 
-def _beside(rows: _Rows, label: str) -> dict[str, _Rows]:
-    """The files of labelled dev and test rows that lie beside a file which is called train."""
-    found: dict[str, _Rows] = {}
+def _parts(rows: _Rows, label: str) -> tuple[dict[str, _Rows], str]:
+    """The training rows; labelled dev and test rows beside a file which is called train; a word on unlabelled ones."""
+    found, left_out = {"train": rows}, dict[str, _Rows]()
     for split in ("dev", "test") if "train" in rows.file else ():
         urls = (rows.url.removesuffix(rows.file) + rows.file.replace("train", word) for word in _CALLED[split])
         if url := next((url for url in urls if exists(*file_system(url))), ""):
-            other = _Rows(url, label)
-            if label in other.names and MISSING not in other.labels(label):
-                found[split] = other
-    return found
+            other = _Rows(url, label, beside=True)
+            there = other.names == rows.names if rows.headless else label in other.names
+            (found if there and MISSING not in other.labels(label) else left_out)[split] = other
+    names = " and ".join(other.file for other in left_out.values())
+    return found, f"not {names} beside it: labels are missing there" if names else ""
 
 
 def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]) -> Fields:
@@ -254,10 +260,15 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]
     if form.choices:
         return {**({"labels": (list(given), "")} if given else {}), "metrics": (["accuracy"], "")}
     place = f"{parts[0].url}: {label}"
+    for row in itertools.chain(*(part.rows for part in parts)):
+        if odd := [each for each in form.label_texts(row.columns.get(label)) if not isinstance(each, str)]:
+            raise row.error(label, show(odd[0]), "text, a number or a truth value")
     found = {each for part in parts for each in part.labels(label)}
     tags = "O" in found and len(found) > 1 and all(re.fullmatch("O|[BI]-.+", each) for each in found)
     require(not tags, f"{place}: found tags of words; expected a label a row, as no own task is of the form tags")
     none = set() if form.several else {MISSING, _NO_LABEL}
+    if unknown := next((each for each in given if label_text(each) not in found), ""):
+        raise InputError(f"--labels: found {unknown!r}, which no row has; {nearest(unknown, sorted(found - none))}")
     dropped = found - {*map(label_text, given)} if given else found & none
     others = found - dropped - {"-1"}
     if not given and "-1" in found and len(others) > 1 and others == {*map(str, range(len(others)))}:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -121,9 +122,12 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
 
 
 def free_name(text: str) -> str:
-    """A name that a task may have, made of what a file or a folder is called."""
-    name = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")
-    name = name if name[:1].isalpha() else f"task-{name}".strip("-")
+    """A name that a task may have, made of what a file or a folder is called; empty: it has letters beyond a to z."""
+    plain = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", text).casefold())  # letters without accents
+    name = re.sub(r"[^\w-]+", "-", plain).strip("-_")
+    if not name or not name.isascii():
+        return ""
+    name = name if name[:1].isalpha() else f"task-{name}"
     return (f"own-{name}" if name in _RESERVED else name)[:32]
 
 
@@ -183,13 +187,8 @@ def _score_range(given: TomlFields) -> tuple[float, float] | None:
     value = given.raw("score_range")
     if value is None:
         return None
-    good = (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in value)
-        and all(float(bound).is_integer() for bound in value)
-    )
-    if not good or not 1 <= value[1] - value[0] < _MAX_GRADES:
+    whole = isinstance(value, list) and all(type(bound) in (int, float) and bound % 1 == 0 for bound in value)
+    if not whole or len(value) != 2 or not 1 <= value[1] - value[0] < _MAX_GRADES:
         raise given.error("score_range", value, f"[lowest, highest], whole numbers up to {_MAX_GRADES - 1} apart")
     return float(value[0]), float(value[1])
 
@@ -240,8 +239,7 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
     for split, sources in spec.splits.items():
         for source in sources:
             address = spec.address("", source.path)
-            filesystem, path = file_system(address)
-            if not exists(filesystem, path):
+            if not exists(*file_system(address)):
                 found = f"nothing at {address}, expected a file{misspelt(address)}"
                 raise InputError(f"{given.url}: {split} = {source.path!r}: found {found}")
     return replace(spec, context=None) if spec.symmetric else spec
@@ -263,11 +261,10 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
         if len(ways) > 1
     ]
     wanted = len(spec.choices) or None
-    most = form.most_labels
     if not labels:
         raise InputError(f"{given.url}: {_no_labels(spec)}")
-    if len(labels) < 2 or len(labels) > most or (wanted and len(labels) != wanted):
-        expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {most}"
+    if not 2 <= len(labels) <= form.most_labels or (wanted and len(labels) != wanted):
+        expected = f"{wanted}, one for each column of choices" if wanted else f"2 to {form.most_labels}"
         expected += "" if spec.labels else f" in {spec.splits['train'][0].path}"
         raise InputError(f"{given.url}: labels: found {len(labels)} ({show(list(labels)[:20])}), expected {expected}")
     return replace(spec, labels=labels, note="; ".join([*([spec.note] if spec.note else []), *merged]))
@@ -336,7 +333,6 @@ def _home(given: TomlFields, datasets_url: str) -> str:
     places = [f"{beside}/{folder}", *([f"{datasets_url.rstrip('/')}/{folder}"] if datasets_url else [])]
     train = given.text("train")
     for place in places:
-        filesystem, path = file_system(f"{place}/{train}")
-        if exists(filesystem, path):
+        if exists(*file_system(f"{place}/{train}")):
             return place
     raise InputError(f"{given.url}: folder = {folder!r}: found no {train} in {' nor in '.join(places)}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,16 +89,19 @@ def test_what_is_asked_or_refused(
     assert re.search(expected, printed), printed
 
 
+@pytest.mark.parametrize("unlabelled", [["text,number", "some words,1"], ["text", "some words", "more; words"]])
 def test_files_that_lie_beside_are_taken_and_what_is_there_stays(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    unlabelled: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "News 20"
     folder.mkdir()
-    for file, label in (("train.csv", "label"), ("valid.csv", "label"), ("test.csv", "number")):
-        (folder / file).write_text(f"text,{label}\n" + "".join(f"words of {n},{n % 2}\n" for n in range(9)))
+    for file in ("train.csv", "valid.csv"):
+        (folder / file).write_text("text,label\n" + "".join(f"words of {n},{n % 2}\n" for n in range(9)))
+    (folder / "test.csv").write_text("\n".join(unlabelled))
     out = tmp_path / "elsewhere.toml"
     code, printed = run(str(folder / "train.csv"), "--out", str(out), capfd=capfd)
     assert code == 0, printed
+    assert "# not test.csv beside it: labels are missing there\n" in printed
     written = tomllib.loads(out.read_text())
     assert {name: written.get(name) for name in ("name", "train", "dev", "test", "holdout")} == {
         "name": "news-20",  # of the folder, as the file is called after its split
@@ -107,6 +112,27 @@ def test_files_that_lie_beside_are_taken_and_what_is_there_stays(
     }
     code, printed = run(str(folder / "train.csv"), "--out", str(out), capfd=capfd)
     assert (code, printed) == (2, f"gptmill: error: --out {out}: is there already, expected a new file\n")
+
+
+@pytest.mark.parametrize(("file", "options", "expected"), table_of(__file__, "test_options_that_are_refused"))
+def test_options_that_are_refused(
+    file: str, options: list[str], expected: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / file
+    rows.write_text("text,label\n" + "".join(f"words of {n},{('angry', 'happy')[n % 2]}\n" for n in range(8)))
+    code, printed = run(str(rows), *(option.replace("{}", str(tmp_path)) for option in options), capfd=capfd)
+    assert (code, list(tmp_path.iterdir())) == (2, [rows])
+    assert printed == f"gptmill: error: {expected.replace('{}', str(tmp_path))}\n"
+
+
+def test_a_reader_that_has_enough_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"words of {n},{n % 2}\n" for n in range(8)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(["init-task", str(tmp_path / "rows.csv")]) == 0
+    assert read_own_task(str(tmp_path / "rows.toml")).spec.labels == ("0", "1")
 
 
 NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)

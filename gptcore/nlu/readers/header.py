@@ -24,9 +24,9 @@ def of_texts(cells: Sequence[str]) -> bool:
     return bool(cells) and median(len(cell.split()) for cell in cells) >= _WORDS
 
 
-def few(cells: Sequence[str]) -> bool:
-    """Whether a column's cells are no texts, and so few different ones that they may be labels."""
-    return 2 <= len(set(cells)) <= max(2, len(cells) // 4) and not of_texts(cells)
+def few(cells: Sequence[str], named: bool = False) -> bool:
+    """Whether a column's cells are so few different ones that they may be labels; texts only if it is named so."""
+    return 2 <= len(set(cells)) <= max(2, len(cells) // 4) and (named or not of_texts(cells))
 
 
 def names_line(spec: TaskSpec, rows: Sequence[Sequence[str]]) -> str:
