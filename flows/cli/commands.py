@@ -108,6 +108,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from flows.forms.references import named_task
 
     named = named_task(_store(options), options.task)
+    task = options.task if options.file else task_name(options.task)
     store = _look_up_model(options, named)
     if options.file:
         require(not options.datasets, f"--datasets: {options.file} is scored; expected none beside it")
@@ -121,7 +122,6 @@ def evaluate(options: argparse.Namespace) -> None:
         return
     from flows.cli.models import evaluate, rows_scored
 
-    task = task_name(options.task)
     for split, scores in evaluate(store, task, options.model, options.datasets).items():
         print(f"{options.task} {split}: {_shown(scores, 1)}")
     print(rows_scored(store, options.datasets, task))

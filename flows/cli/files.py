@@ -22,8 +22,7 @@ def check_answers_file(rows: str, out: str) -> None:
         table_format(name)
     if not out:
         return
-    same = rows and Path(out).exists() and Path(rows).exists() and Path(out).samefile(rows)
-    require(not same, f"--out {out}: found the file of the rows, expected another")
+    require(not Path(out).exists(), f"--out {out}: is there already, expected a new file")
     require_place(out, Path(out))
 
 

@@ -139,7 +139,8 @@ def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
             from flows.analysis import analyses
 
             settings["choices"] = list(found := analyses())
-            parser.epilog = "\n\n".join(f"{name}\n{analysis.described()}" for name, analysis in found.items())
+            told = "\n\n".join(f"{name}\n{analysis.described()}" for name, analysis in found.items())
+            parser.description = f"{parser.description}\n\n{told}"
         if (kind := settings.get("type")) in _TYPES:
             settings["type"] = _TYPES[kind]
         parser.add_argument(settings.pop("name"), **settings)

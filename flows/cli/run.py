@@ -93,6 +93,7 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     from pydantic import ValidationError
 
     from flows.forms.fields import flag_of, form_named, given_fields
+    from flows.forms.readers import its_file
     from flows.servers.environment import require_servers
     from flows.servers.temporary_server import begin_server
     from flows.trainings.worker_policy import worker_policy
@@ -103,7 +104,8 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     except ValidationError as error:
         first = error.errors()[0]
         option = flag_of(model, str(first["loc"][0]))
-        raise InputError(f"{option}: found {first['input']!r}, {_expected(first)}") from None
+        there = its_file(first["input"]) if option == "TASK" else ""
+        raise InputError(f"{option}: found {first['input']!r}, {_expected(first)}{there}") from None
     try:
         filled.check()
     except InputError as error:

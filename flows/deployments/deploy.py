@@ -196,7 +196,8 @@ def _own_tasks(form: DeploymentResponse | None, added: Sequence[str], changes: C
     kept = {name: file for name, file in there.items() if name not in new and exists(*file_system(file))}
     wanted = kept | new
     for name, file in {**there, **new}.items():
-        how = "removed" if name not in wanted else "unchanged" if there.get(name) == file else "created"
+        how = "updated" if name in there else "created"
+        how = "removed" if name not in wanted else "unchanged" if there.get(name) == file else how
         changes.add("own tasks", how, f"{name} ({file})")
     return wanted
 

@@ -23,6 +23,7 @@ from flows.forms.settings import CHECKPOINT
 from flows.servers.environment import LIGHT_STORE
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import TABLES
+from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, FinetuneConfig
 from gptcore.config.sizes import SIZES
 from gptcore.families import offered, students
@@ -187,12 +188,14 @@ def given_fields(form: type[BaseModel], options: object, besides: Collection[str
 
     :param besides: fields that something else fills.
 
-    :raises InputError: an option's text cannot be read.
+    :raises InputError: an option's text cannot be read, or is the number that stands for nothing said.
     """
     given = {}
     for option in options_of(form):
         value = None if option.field in besides else getattr(options, option.key, None)
         if value is not None and (value := option.value(value)) != []:
+            if option.drawn.empty and isinstance(value, int | float) and value == option.info.default:
+                raise InputError(f"{option.flag}: found {value:g}, leave it out for: {option.drawn.empty}")
             given[option.field] = value
     return given
 

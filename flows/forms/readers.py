@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from flows.servers.environment import absolute
@@ -28,7 +29,18 @@ def task_name(text: str) -> str:
     from gptcore.nlu.own_task import is_task_file
     from gptcore.nlu.registry import task_spec
 
-    return absolute(text) if is_task_file(text) else task_spec(text).name
+    if is_task_file(text):
+        return absolute(text)
+    try:
+        return task_spec(text).name
+    except InputError as error:
+        raise InputError(f"{error}{its_file(text)}") from None
+
+
+def its_file(task: object) -> str:
+    """What an error on the name of no task says where the file of such a task is in this folder."""
+    there = f"./{task}.toml"
+    return f"; {there} is there" if Path(there).is_file() else ""
 
 
 def task_names(comma_separated: str) -> list[str]:

@@ -99,8 +99,11 @@ def named_task(store: Store, task: str, in_folder: bool = False) -> str:
     """
     if is_task_file(task):
         return own_task_name(task)
-    if in_folder or (task not in REGISTRY and task in references.fine_tuned_tasks(store)):
+    own = () if in_folder or task in REGISTRY else references.fine_tuned_tasks(store)
+    if in_folder or task in own:
         return task
+    if meant := near(task, own):
+        raise InputError(f"task: found {task!r}, did you mean {meant}?")
     return task_spec(task).name
 
 

@@ -139,7 +139,7 @@ def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
     for done, training in enumerate(as_completed(list(work)), start=1):
         ended += work[training]
         share = ended / whole if whole and done < len(work) else done / len(work)
-        eta = [f"ETA {duration((time.monotonic() - start) * (1 / share - 1))}"] if ended else []
+        eta = [f"{duration((time.monotonic() - start) * (1 / share - 1))} left"] if ended else []
         news = Underway(stage, share, (*eta, f"{done} of {len(work)}"))
         if done == len(work) or time.monotonic() - shown > _SHOWN:  # those in the store come all at once
             update_progress_artifact(artifact, 100.0 * share, description=news.words)

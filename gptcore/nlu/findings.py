@@ -104,7 +104,8 @@ class Findings:
                 yield f"an earlier row's texts with another label: {len(again):,} of {rows:,} train rows ({again[0]})"
             return
         if rows < _FEW_DEV_ROWS:
-            yield f"{rows} {split} row{'s' if rows > 1 else ''}: a score moves by {100 / rows:.1f} with each of them"
+            moves = f": a score moves by {100 / rows:.1f} with each of them" if not spec.score_range else ""
+            yield f"{rows} {split} row{'s' if rows > 1 else ''}{moves or ' alone: a score says little'}"
         if again := self._again[split]:
             named = ", ".join(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
             share = f"{len(again):,} of {rows:,} {split} rows ({len(again) / rows:.1%})"

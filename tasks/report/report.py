@@ -43,8 +43,8 @@ def write_report(tracker: Tracker, out: Path) -> Path:
 
     :raises InputError: there is no row of ours yet, or the file cannot be written.
     """
-    if out.is_symlink() or (out.exists() and not out.is_file()):  # /dev/stdout: a rename would take its place
-        raise InputError(f"--out {out}: found a folder, a link or a device, expected a new file, or one to replace")
+    if out.suffix != ".html":  # an earlier report is replaced, and nothing else
+        raise InputError(f"--out {out}: expected a file NAME.html")
     board = read_leaderboard(tracker)
     runs = {run.data.tags["suite"]: run for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
     if not any(row.kind == "ours" for row in board.rows):

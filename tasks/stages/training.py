@@ -312,7 +312,7 @@ class JobObserver:
             parts.append("the last evaluation runs")
             eta = eta or None  # 0: no evaluation has been timed
         if eta is not None:
-            parts.append(f"ETA {duration(eta)}")
+            parts.append(f"{duration(eta)} left")
         for name, form in (("train/loss", "loss {:.3f}"), ("validation/loss", "validation {:.3f}")):
             if name in latest:
                 parts.append(form.format(latest[name]))

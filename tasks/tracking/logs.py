@@ -104,7 +104,7 @@ class Meter:
         now = time.monotonic()
         if part != self._part:
             self._part, self._start = part, now
-        eta = [f"ETA {duration((now - self._start) / done * (total - done))}"] if done else []
+        eta = [f"{duration((now - self._start) / done * (total - done))} left"] if done else []
         counted = f"{part} {done / self._scale:,.0f} of {total / self._scale:,.0f} {self._unit}"
         due = now - self._line >= _LINE_EVERY
         if due:

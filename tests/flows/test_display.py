@@ -118,11 +118,11 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch: pytest.
     monkeypatch.setattr(display.time, "monotonic", lambda: now)
     with watched("pretrain") as screen:
         for step in range(101):
-            progress(Underway("pretrain", step / 10_000, (f"ETA {step}", f"step {step}")))
+            progress(Underway("pretrain", step / 10_000, (f"{step} left", f"step {step}")))
             now += 12.0  # 20 minutes in all
     told = [int(line.split()[-1]) for line in screen.lines]
     assert told == list(range(5, 101, 5))  # a line a minute, however little of the whole that is
-    assert screen.lines[1].split() == ["pretrain", "0%", "ETA", "10,", "step", "10"]
+    assert screen.lines[1].split() == ["pretrain", "0%", "10", "left,", "step", "10"]
     assert "step" not in screen.log
 
 
@@ -154,17 +154,17 @@ def test_why_nothing_happens_is_said_at_once_and_once() -> None:
 
 def test_a_terminal_gets_bars_that_leave_nothing_behind() -> None:
     with watched(terminal=True) as screen:
-        progress(Underway("fine-tunes", 0.5, ("1 of 2", "ETA 0:10")))
+        progress(Underway("fine-tunes", 0.5, ("1 of 2", "0:10 left")))
         progress(Underway("fine-tunes", 0.25, ("loss 0.5",), "rte seed 0"))
         bars = shown_bars()
-        assert any("fine-tunes" in bar and "50%" in bar and "1 of 2, ETA 0:10" in bar for bar in bars)
+        assert any("fine-tunes" in bar and "50%" in bar and "1 of 2, 0:10 left" in bar for bar in bars)
         assert any("rte seed 0" in bar and "25%" in bar for bar in bars)
         tell("fine-tunes", "dev 61.0", "rte seed 0", unit="run")
         assert not any("rte seed 0" in bar for bar in shown_bars())
     assert sum("rte seed 0: dev 61.0" in line for line in screen.file.getvalue().splitlines()) == 1
 
 
-ETA = "ETA 1:02:03, loss 3.142, validation 3.210, step 1,234"
+ETA = "1:02 left:03, loss 3.142, validation 3.210, step 1,234"
 MADE = "36 documents -> 33 train + 3 held out, 2.1 M words"
 
 
@@ -173,7 +173,7 @@ MADE = "36 documents -> 33 train + 3 held out, 2.1 M words"
     [
         (
             60,
-            "ETA 1:02:03, loss 3.142",
+            "1:02 left:03, loss 3.142",
             [f"     36 documents -> 33 train + 3 held{4 * ' '}      4.2 s", f"{12 * ' '}out, 2.1 M words"],
         ),
         (80, ETA, [f"     {MADE}{13 * ' '}4.2 s"]),
@@ -182,7 +182,7 @@ MADE = "36 documents -> 33 train + 3 held out, 2.1 M words"
     ],
 )
 def test_what_has_no_room_is_left_out_and_nothing_is_cut(width: int, bar: str, stage: list[str]) -> None:
-    parts = ("ETA 1:02:03", "loss 3.142", "validation 3.210", "step 1,234", "5.8k tokens/s")
+    parts = ("1:02 left:03", "loss 3.142", "validation 3.210", "step 1,234", "5.8k tokens/s")
     with watched(terminal=True, width=width) as screen:
         progress(Underway("fine-tunes", 0.42, parts))
         (line,) = shown_bars(width)
@@ -191,7 +191,7 @@ def test_what_has_no_room_is_left_out_and_nothing_is_cut(width: int, bar: str, s
         progress(Underway("fine-tunes", 0.0, ("a worker of the work pool gpu took it and has not begun it",)))
         assert " ".join(" ".join(shown_bars(width)).split()).endswith("has not begun it")
         progress(Underway("fine-tunes", 0.42, parts, "a-task-with-a-name-of-32-letters seed 0, pre-trained"))
-        assert all("ETA 1:02:03" in line for line in shown_bars(width) if " 42%" in line)
+        assert all("1:02 left:03" in line for line in shown_bars(width) if " 42%" in line)
         tell("corpus", MADE)
     _, _, told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.file.getvalue()).partition("corpus ")
     assert "\n".join(told.split("\n")[: len(stage)]) == "\n".join(stage)
@@ -222,7 +222,7 @@ def test_a_meter_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     told(100)
     assert [(news.share, news.words) for news in seen] == [
         (0.0, "cola 0 of 400 sequences"),
-        (0.25, "ETA 0:30, cola 100 of 400 sequences"),
+        (0.25, "0:30 left, cola 100 of 400 sequences"),
     ]
 
 

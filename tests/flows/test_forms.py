@@ -208,14 +208,19 @@ def told(monkeypatch: pytest.MonkeyPatch, ends: list[tuple[float, float]]) -> tu
 
 def test_the_eta_is_for_the_work_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, percent = told(monkeypatch, [(6.0, 60.0), (3.0, 90.0), (1.0, 100.0)])
-    assert lines == [(0.0, "0 of 3"), (0.6, "ETA 0:40, 1 of 3"), (0.9, "ETA 0:10, 2 of 3"), (1.0, "ETA 0:00, 3 of 3")]
+    assert lines == [
+        (0.0, "0 of 3"),
+        (0.6, "0:40 left, 1 of 3"),
+        (0.9, "0:10 left, 2 of 3"),
+        (1.0, "0:00 left, 3 of 3"),
+    ]
     assert percent == 100.0
 
 
 def test_those_in_the_store_say_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, _ = told(monkeypatch, [(0.0, 0.1), (0.0, 0.2), (2.0, 10.0), (0.0, 10.0), (2.0, 20.0)])
-    assert lines[:4] == [(0.0, "0 of 5"), (0.0, "1 of 5"), (0.0, "2 of 5"), (0.5, "ETA 0:10, 3 of 5")]
-    assert lines[-1] == (1.0, "ETA 0:00, 5 of 5")
+    assert lines[:4] == [(0.0, "0 of 5"), (0.0, "1 of 5"), (0.0, "2 of 5"), (0.5, "0:10 left, 3 of 5")]
+    assert lines[-1] == (1.0, "0:00 left, 5 of 5")
 
 
 def test_one_tells_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,7 @@ def test_predict_and_evaluate_know_it(
     assert main(["evaluate", files["topics"], "--model", "latest", "--store", store, "--datasets", world[1]]) == 0
     assert "macro_f1" in capsys.readouterr().out
     assert main(["predict", "wether", "--model", "latest", "--store", store]) == 2
-    assert "found 'wether', expected one of" in capsys.readouterr().err
+    assert "found 'wether', did you mean weather?" in capsys.readouterr().err
 
 
 def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: str, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_training_that_a_worker_has_begun_is_shown_as_one_here(
             kind.shown_as, 0.0, ("a worker of the work pool training took it and has not begun it",), item, waits=True
         ),
         Underway(kind.shown_as, 0.0, ("a worker of the work pool training trains it",), item),
-        Underway(kind.shown_as, 0.25, ("ETA 1:01", "loss 1.500", "step 3"), item),
+        Underway(kind.shown_as, 0.25, ("1:01 left", "loss 1.500", "step 3"), item),
     ]
 
 

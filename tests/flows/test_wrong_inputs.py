@@ -87,7 +87,7 @@ def test_one_line_says_what_to_type_instead(case: str, folder: Path, port: int) 
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     (line,) = (line for line in done.stderr.splitlines() if not line.startswith("model: "))  # which one was chosen
     assert line.startswith("gptmill: error: ")
     assert all(word.replace("{port}", str(port)) in line for word in words), line

@@ -125,9 +125,9 @@ def test_after_the_last_update_the_progress_speaks_of_the_evaluation(caplog: pyt
         observer([{"step": step, "time": 0.0, "metrics": told}])
     words = [vars(record)["news"].words for record in caplog.records]
     assert words == [
-        "ETA 0:30, step 1, 1.2k facts/s",
+        "0:30 left, step 1, 1.2k facts/s",
         "the last evaluation runs, step 2, 1.2k facts/s",
-        "the last evaluation runs, ETA 4:00, step 2, 1.2k facts/s",
+        "the last evaluation runs, 4:00 left, step 2, 1.2k facts/s",
     ]
 
 

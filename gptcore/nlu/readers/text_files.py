@@ -259,5 +259,6 @@ def parse_object(text: str, url: str, line: int, expected: str = "a JSON object"
 
 def unreadable(url: str, error: OSError) -> InputError:
     """The error that names a file which is missing or cannot be read."""
-    found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+    known = {FileNotFoundError: "nothing there", IsADirectoryError: "a folder"}
+    found = known.get(type(error)) or f"{type(error).__name__}: {error}"
     return InputError(f"{url}: found {found}, expected the dataset's file under its public name")
