@@ -165,7 +165,7 @@ def predict(options: argparse.Namespace) -> None:
     else:
         answers = (answer_table if options.file or options.out else predict)(store, task, *model)
     if options.out:
-        print(f"{options.out}: {write_table(Path(options.out), answers):,} rows", file=sys.stderr)
+        print(f"{options.out}: {write_table(Path(options.out), answers, options.file):,} rows", file=sys.stderr)
         return
     for answer in answers:
         print(json_line(answer), flush=True)

@@ -18,12 +18,14 @@ from gptcore.data.sampler import WindowBatch
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.predict import TaskModel
+from gptcore.evaluation.tables import json_line
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
 from gptcore.knowledge.grounded import Concepts, Ways, ground
 from gptcore.knowledge.kagnet import KagNET, Questions, explained
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
+from gptcore.nlu.examples import show
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import own_example, read_own_rows
 from gptcore.nlu.readers import Example, Record, decoded_lines
@@ -58,7 +60,7 @@ def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dic
     :meth:`gptcore.nlu.forms.form.Form.cells`.
 
     :raises InputError: a broken row, once the rows of the batches before it are answered; a column that the answers
-        have as well.
+        have as well, or text that no encoding can store.
     """
     asked, told = itertools.tee(records)
     answers = model.described(own_example(model.spec, row) for row in asked)
@@ -71,6 +73,11 @@ def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dic
             found = {PREDICTION: first, **dict(rest)}
         if taken := found.keys() & row.columns.keys():
             raise row.error(min(taken), "this column", "none of its name, which the answers have")
+        for column, cell in row.columns.items():
+            try:
+                json_line([column, cell]).encode()
+            except UnicodeEncodeError:  # of a text in a list, too
+                raise row.error(column, show(cell), "text without unpaired surrogates") from None
         yield {**row.columns, **found}
 
 

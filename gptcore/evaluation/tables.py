@@ -8,30 +8,35 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.examples import show
 from gptcore.nlu.own_rows import table_format
+from gptcore.nlu.readers.parquet import record_batches
 
-_ROWS = 1024  # of a row group of parquet
+_ROWS = 1024  # in memory at a time, as Python objects
 
 
-def write_table(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+def write_table(path: Path, rows: Iterable[Mapping[str, Any]], source: str = "") -> int:
     """Write rows under a temporary name, and give the file its own once they are all there.
 
-    :param rows: streamed; the first one has all the columns.
+    :param rows: streamed; the first one has all the columns, but of parquet, whose types every row has a say in.
+    :param source: the table whose rows they are, with columns of their own behind its; of parquet to parquet its
+        columns stay as they are there.
     :return: how many there are.
     :raises InputError: a row that the format cannot hold.
     """
-    import pyarrow as pa
-
     kind, counted, partial = table_format(path.name), itertools.count(), path.with_name(f".partial-{path.name}")
     numbered = (row for row, _ in zip(rows, counted, strict=False))
     try:
         with pa.output_stream(str(partial)) as file:  # compressed as its name says
             if kind == "parquet":
-                _write_parquet(file, numbered, path)
+                _write_parquet(file, numbered, path, source if table_format(source or ".csv") == kind else "")
             else:
                 with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
                     _write_text(text, kind, numbered, path)
@@ -51,10 +56,11 @@ def _write_text(text: IO[str], kind: str, rows: Iterator[Mapping[str, Any]], pat
         text.writelines(f"{json_line(row)}\n" for row in rows)
         return
     plain: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if kind == "tsv" else {}
-    writer = None
+    ends: Any = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
+    writer = None  # told of CR and LF as what ends lines, so that neither stands bare in a cell
     for number, row in enumerate(rows, start=1):
         if writer is None:
-            writer = csv.DictWriter(text, list(row), lineterminator="\n", **plain)
+            writer = csv.DictWriter(ends, list(row), lineterminator="\r\n", **plain)
             writer.writeheader()
         cells = {name: json_line(cell) if isinstance(cell, list | dict) else cell for name, cell in row.items()}
         try:
@@ -63,20 +69,35 @@ def _write_text(text: IO[str], kind: str, rows: Iterator[Mapping[str, Any]], pat
             raise InputError(f"{path}, row {number}: found {show(row)} ({error}), expected a .jsonl file") from None
 
 
-def _write_parquet(file: Any, rows: Iterator[Mapping[str, Any]], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _write_parquet(file: Any, rows: Iterator[Mapping[str, Any]], path: Path, source: str) -> None:
+    try:
+        tables = _beside(source, rows) if source else _one_table(rows)
+        if (first := next(tables, None)) is None:
+            raise InputError(f"{path}: found no row, expected one or more")
+        with pq.ParquetWriter(file, first.schema) as writer:
+            for table in itertools.chain([first], tables):
+                writer.write_table(table)
+    except (pa.ArrowException, OverflowError) as error:
+        found = f"columns that parquet cannot hold ({' '.join(str(error).split())})"
+        raise InputError(f"{path}: found {found}, expected a .jsonl file") from None
 
-    schema = writer = None
+
+def _beside(source: str, rows: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
+    """The record batches of a parquet file as they are, and behind their columns what else its rows have."""
+    batches = record_batches(source)
+    for row in rows:  # whoever reads them has told by now what is broken in their batch
+        table = pa.Table.from_batches([next(batches)])
+        chunk = [row, *itertools.islice(rows, table.num_rows - 1)]
+        for name in [name for name in row if name not in table.column_names]:
+            table = table.append_column(name, [[row[name] for row in chunk]])
+        yield table
+
+
+def _one_table(rows: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
+    """Rows as one table, as its types are known with the last row; what a row lacks is null."""
+    tables = []
     while chunk := list(itertools.islice(rows, _ROWS)):
-        try:
-            table = pa.Table.from_pylist(chunk, schema=schema)
-        except pa.ArrowException as error:
-            raise InputError(f"{path}: found columns of several types ({error}), expected a .jsonl file") from None
-        if writer is None:
-            empty = [pa.field(each.name, pa.string()) if pa.types.is_null(each.type) else each for each in table.schema]
-            schema = pa.schema(empty)
-            writer, table = pq.ParquetWriter(file, schema), table.cast(schema)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
+        names = dict.fromkeys(itertools.chain(*chunk))
+        tables.append(pa.table({name: [row.get(name) for row in chunk] for name in names}))
+    if tables:
+        yield pa.concat_tables(tables, promote_options="permissive")

@@ -84,15 +84,16 @@ def _a_row(spec: TaskSpec) -> str:
 
 
 def table_format(path: str) -> Format:
-    """The format of a table by the end of its name, behind which .gz or .zst may stand.
+    """The format of a table by the end of its name, behind which .gz or .zst may stand, but for parquet.
 
     :raises InputError: it ends in no format's name.
     """
     end = path.lower().removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
     for kind in _TABLES:
-        if end == kind:
+        if end == kind and (end != "parquet" or path.lower().endswith(end)):
             return kind
-    raise InputError(f"{path}: found no format, expected a name that ends in .{', .'.join(_TABLES)}, or .gz behind it")
+    named = f".{', .'.join(_TABLES)}, or .gz behind another than .parquet"
+    raise InputError(f"{path}: found no format, expected a name that ends in {named}")
 
 
 def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
@@ -214,10 +215,6 @@ def row_of_words(spec: TaskSpec, row: Record) -> Example:
     return tagged_example(words, [""] * len(words), "", f"{row.file}:{row.line}")
 
 
-def _columns(field: Field) -> tuple[str, ...]:
-    return (field,) if isinstance(field, str) else field
-
-
 def _fields_of(spec: TaskSpec, row: Record) -> tuple[Field, ...]:
     """The columns of the fields by the names that the row gives them: the task's or, for what is missing, the form's;
     the form's for all where one of these is another field's column, so that no text fills two fields.
@@ -225,7 +222,8 @@ def _fields_of(spec: TaskSpec, row: Record) -> tuple[Field, ...]:
     :raises InputError: a field that is missing.
     """
     names = form_of(spec).names_of(spec)[: len(spec.fields)]
-    missing = [[column for column in _columns(field) if column not in row.columns] for field in spec.fields]
+    columns_of = [(field,) if isinstance(field, str) else field for field in spec.fields]
+    missing = [[column for column in columns if column not in row.columns] for columns in columns_of]
     fields: list[Field] = []
     for field, columns, other in zip(spec.fields, missing, names, strict=True):
         if columns and other in spec.text_columns and all(name in row.columns for name in names):

@@ -12,8 +12,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
@@ -258,7 +262,12 @@ def test_nothing_is_left_of_answers_that_break_off_or_that_a_format_cannot_hold(
         ([{"text": "a"}] * 2000 + [{"text": 3}], "a.csv", f"{path}, line 2001, column 'text': found 3, expected text"),
         ([{"text": "a\tb"}], "a.tsv", "row 1: found .*, expected a .jsonl file"),
         ([{"text": "a"}, {"text": "b", "x": 1}], "a.csv", "row 2: found .*, expected a .jsonl file"),
-        ([{"text": "a", "x": 1}] * 1024 + [{"text": "b", "x": "c"}], "a.parquet", "columns of several types"),
+        ([{"text": "a", "x": 1}] * 1024 + [{"text": "b", "x": "c"}], "a.parquet", "columns that parquet cannot hold"),
+        ([{"text": "a", "x": {}}], "a.parquet", "columns that parquet cannot hold .*, expected a .jsonl file"),
+        ([{"text": "a", "x": 10**30}], "a.parquet", "columns that parquet cannot hold"),
+        ([{"text": "a\rb"}], "a.tsv", "row 1: found .*, expected a .jsonl file"),
+        ([{"text": "a", "x": ["\ud800"]}], "a.csv", rf"{path}, line 1, column 'x': found \['\\ud800'\], expected text"),
+        ([], "a.parquet", "a.parquet: found no row"),
         ([{"text": "a", "prediction": 1}], "a.jsonl", "column 'prediction': found this column, expected none"),
     ):
         path.write_bytes(b"".join(encoded(*rows)))
@@ -266,13 +275,64 @@ def test_nothing_is_left_of_answers_that_break_off_or_that_a_format_cannot_hold(
             write_table(tmp_path / name, predict_records(sst2, own_table(sst2.spec, str(path))))
         assert list(tmp_path.iterdir()) == [path]
     (tmp_path / "rows.csv").write_text("text,text\na,b\n")
+    pq.write_table(pa.table([["a"]] * 3, names=["text", "x", "x"]), tmp_path / "two.parquet")
     for table, message in (
         ("rows.csv", "'text': found 2 times in the header"),
         ("none.csv", "none.csv: found no such file, expected a table"),
+        ("two.parquet", r"two.parquet, column 'x': found 2 times among \['text', 'x', 'x'\], expected once"),
+        ("two.parquet.gz", "found no format, expected a name"),
         ("rows.xls", r"expected a name that ends in \.csv, \.tsv, \.jsonl, \.parquet"),
     ):
         with pytest.raises(InputError, match=message):
             next(own_table(sst2.spec, str(tmp_path / table)))
+
+
+ODD = ["a\rb", '"', "\r\n", "a,b\tc", ""]
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.sampled_from(ODD)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+@given(rows=st.lists(st.fixed_dictionaries({"text": TEXTS, "x": TEXTS, "p": st.just("no")}), min_size=1, max_size=4))
+def test_a_table_is_read_back_as_it_was_written(kind, rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("table") / f"a.{kind}"
+    if kind == "tsv" and any(end in cell for row in rows for cell in row.values() for end in "\t\r\n"):
+        with pytest.raises(InputError, match=r"expected a .jsonl file"):
+            write_table(path, rows)
+        return
+    assert write_table(path, rows) == len(rows)
+    assert [dict(row.columns) for row in own_table(task_spec("sst2"), str(path))] == rows
+
+
+def test_parquet_of_json_lines_has_what_every_row_has(tmp_path):
+    """A column's type may be known, and a key may be there, only behind the rows that are held at a time."""
+    rows = [{"text": "a", "x": 1, "n": None, "s": {"a": 1}}] * 1024 + [{"x": 3.75, "n": 3, "s": {"b": [2]}, "new": "b"}]
+    write_table(tmp_path / "a.parquet", rows)
+    found = pq.read_table(tmp_path / "a.parquet").to_pylist()
+    assert found[0] == {"text": "a", "x": 1, "n": None, "s": {"a": 1, "b": None}, "new": None}
+    assert found[1024] == {"text": None, "x": 3.75, "n": 3, "s": {"a": None, "b": [2]}, "new": "b"}
+
+
+def test_columns_of_parquet_stay_as_they_are_beside_their_answers(models, tmp_path):
+    size, path, out = 1500, tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    table = pa.table(
+        {
+            "text": pa.array(["a cat", "the bird"] * (size // 2)).dictionary_encode(),
+            "n": pa.array([None] * (size - 1) + [3], pa.int32()),
+            "tags": pa.array([[]] * (size - 1) + [["a"]], pa.list_(pa.string())),
+            "u": pa.array([2**64 - 1] * size, pa.uint64()),
+            "ns": pa.array([1577840523000000001] * size, pa.timestamp("ns")),
+            "f": pa.array([0.1] * size, pa.float32()),
+            "m": pa.array([[("k", 1)]] * size, pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    pq.write_table(table, path, row_group_size=700)
+    rows = list(predict_records(models["sst2"], own_table(models["sst2"].spec, str(path))))
+    assert write_table(out, rows, str(path)) == size
+    found = pq.read_table(out)
+    assert found.column_names == [*table.column_names, "prediction", "probability"]
+    assert found.select(table.column_names).equals(pq.read_table(path), check_metadata=True)
+    assert found["prediction"].to_pylist() == [row["prediction"] for row in rows]
+    np.testing.assert_array_equal(found["probability"], [row["probability"] for row in rows])
 
 
 # --- the perplexity of a text ---

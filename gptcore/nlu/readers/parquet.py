@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from gptcore.base.errors import InputError, did_you_mean
+from gptcore.base.errors import InputError, did_you_mean, require
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.hub import HubSet
@@ -58,17 +58,24 @@ def _rows(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
 def read_whole_parquet(url: str) -> Iterator[Record]:
     """The rows of one file with every column that it has, numbered from 1.
 
-    :raises InputError: no parquet, or bytes that are not UTF-8; names file and row.
+    :raises InputError: no parquet, a column of one name twice, or bytes that are not UTF-8; names file and row.
+    """
+    rows = (row for batch in record_batches(url) for row in batch.to_pylist())
+    return _told(url, (Record(url, str(number), row, unit="row") for number, row in enumerate(rows, start=1)))
+
+
+def record_batches(url: str) -> Iterator[Any]:
+    """Arrow's record batches of one file, which hold the rows of :func:`read_whole_parquet`.
+
+    :raises InputError: a column of one name twice.
     """
     import pyarrow.parquet as pq
 
-    def rows() -> Iterator[Record]:
-        number = itertools.count(1)
-        with fsspec.open(url, "rb") as raw:
-            for batch in pq.ParquetFile(raw, pre_buffer=False).iter_batches(batch_size=_ROWS):
-                yield from (Record(url, str(next(number)), row, unit="row") for row in batch.to_pylist())
-
-    return _told(url, rows())
+    with fsspec.open(url, "rb") as raw:
+        file = pq.ParquetFile(raw, pre_buffer=False)
+        for name, times in Counter(names := file.schema_arrow.names).items():
+            require(times == 1, f"{url}, column {name!r}: found {times} times among {show(names)}, expected once")
+        yield from file.iter_batches(batch_size=_ROWS)
 
 
 def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
@@ -80,17 +87,12 @@ def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
         for row in rows:
             yield row
             number += 1
-    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter of a column's name
-        raise _broken(url, number, error) from error
     except FileNotFoundError as error:
         raise unreadable(url, error) from error
-    except OSError as error:  # Arrow's word for a page that it cannot read, too
-        raise _broken(url, number, error) from error
-
-
-def _broken(url: str, number: int, error: Exception) -> InputError:
-    reason = " ".join(str(error).split())
-    return InputError(f"{url}, after row {number}: found {type(error).__name__}: {reason}, expected a parquet file")
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # a column's name; a page that it cannot read
+        reason = " ".join(str(error).split())
+        found = f"{type(error).__name__}: {reason}, expected a parquet file"
+        raise InputError(f"{url}, after row {number}: found {found}") from error
 
 
 def _check(schema: Any, expected: dict[str, str], url: str, label: str, hub: HubSet) -> None:

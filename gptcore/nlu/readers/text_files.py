@@ -109,18 +109,8 @@ def _decode(data: bytes, url: str, offset: int, line: int) -> str:
         ) from error
 
 
-def _read_tsv(url: str, spec: TaskSpec) -> Iterator[Record]:
-    """Tab-separated lines without quoting."""
-    return _table(url, spec, tsv_rows(url))
-
-
-def _read_csv(url: str, spec: TaskSpec) -> Iterator[Record]:
-    """Comma-separated rows with quotes; a quoted cell may span lines."""
-    return _table(url, spec, csv_rows(url))
-
-
 def tsv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of each line of a tab-separated file (from 1), and its cells.
+    """The number of each line of a tab-separated file (from 1), and its cells; a quote is text there.
 
     :raises InputError: as :func:`lines`.
     """
@@ -128,7 +118,7 @@ def tsv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
-    """The line that each row of a comma-separated file begins in (from 1), and its cells.
+    """The line that each row of a comma-separated file begins in (from 1), and its cells; a quoted one may span lines.
 
     :raises InputError: as :func:`lines`, or a broken quote.
     """
@@ -203,8 +193,8 @@ def _read_race(url: str, spec: TaskSpec) -> Iterator[Record]:
 
 
 READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
-    "tsv": _read_tsv,
-    "csv": _read_csv,
+    "tsv": lambda url, spec: _table(url, spec, tsv_rows(url)),
+    "csv": lambda url, spec: _table(url, spec, csv_rows(url)),
     "jsonl": read_jsonl,
     "race": _read_race,
 }
