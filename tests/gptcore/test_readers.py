@@ -249,7 +249,7 @@ def test_half_a_test_split_is_an_error(tmp_path: Path) -> None:
 
 def test_a_file_that_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "MRPC" / "dev.tsv").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"MRPC/dev\.tsv: found IsADirectoryError"):
+    with pytest.raises(InputError, match=r"MRPC/dev\.tsv: found a folder"):
         load_task("mrpc", str(tmp_path))
 
 
