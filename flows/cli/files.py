@@ -16,7 +16,7 @@ def check_answers_file(rows: str, out: str) -> None:
 
     :param rows: the table that is answered; empty: standard input.
     :param out: empty: standard output.
-    :raises InputError: one is no table's name, or ``out`` cannot be written, or is the other.
+    :raises InputError: one is no table's name, or ``out`` cannot be written, or is there already.
     """
     for name in filter(None, (rows, out)):
         table_format(name)

@@ -70,8 +70,8 @@ def _command(command: Command, above: str, level: str) -> Iterator[str]:
     add_options(made, command)
     yield f"{level} {name}\n"
     yield f"{_sentence(command.text)}\n"
-    if command.description:
-        yield from _literal(command.description)
+    if made.description != command.text:
+        yield from _literal(made.description or "")
     yield from _options(made)
     if made.epilog:
         yield from _literal(made.epilog)

@@ -14,8 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from flows.analysis import analyses
 from flows.cli.main import parser
 from gptcore.base.errors import InputError
+from infra.docs.generated import commands
 from tests.flows.world import small_world
 from tests.infra.examples import DOCS, ROOT, blocks_of, differs, is_tutorial, pages, programs, run, run_blocks
 
@@ -173,6 +175,11 @@ def _headings(page: Path) -> Iterator[str]:
     """The anchors of a Markdown page, as GitHub makes them."""
     for title in re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
         yield re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_the_reference_tells_of_every_analysis() -> None:
+    text = "\n".join(commands())
+    assert all(f"\n{name}\n  {each.text.split()[0]}" in text for name, each in analyses().items())
 
 
 def test_the_first_page_is_short() -> None:
