@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.store.artifact import Recipe
+from tasks.store.state import SERVED
 from tasks.store.store import Store
 from tests.expected import expected
 
@@ -75,13 +76,14 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_one_line_says_what_to_type_instead(case: str, folder: Path, port: int) -> None:
+def test_one_line_says_what_to_type_instead(case: str, folder: Path, port: int, tmp_path: Path) -> None:
     typed, words = WRONG[case]
+    elsewhere = {name: its for name, its in os.environ.items() if name not in ("MLFLOW_TRACKING_URI", SERVED)}
     before = sorted(folder.rglob("*"))
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", *(part.replace("{port}", str(port)) for part in typed)],
         cwd=folder,
-        env={**os.environ, "GPTMILL_HOME": str(folder.parent), "PYTHONPATH": f"{folder / 'heavy'}:{ROOT}"},
+        env={**elsewhere, "GPTMILL_HOME": str(tmp_path), "PYTHONPATH": f"{folder / 'heavy'}:{ROOT}"},
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
