@@ -34,9 +34,16 @@ class Update:
     """What one process contributes to one update."""
 
     micro_batches: list[MicroBatch]
-    """On the CPU; given to the objective one after the other; at least one."""
+    """Given to the objective one after the other; at least one."""
     n_tokens: int
     """Tokens of the whole global batch, padding left out."""
+
+
+def moved(batch: MicroBatch, device: torch.device) -> MicroBatch:
+    """The same on ``device``, without waiting for a GPU, which reads it from pinned memory when it comes to it."""
+    if device.type != "cuda":
+        return {name: value.to(device) for name, value in batch.items()}
+    return {name: value.pin_memory().to(device, non_blocking=True) for name, value in batch.items()}
 
 
 class Data(Protocol):
@@ -52,7 +59,7 @@ class Data(Protocol):
 
 
 def prefetched(data: Data, steps: range, device: torch.device) -> Iterator[Update]:
-    """The updates of ``steps``. For a GPU a thread prepares them ahead, in pinned memory, while the device works.
+    """The updates of ``steps``. For a GPU a thread prepares them ahead and sends them there, while the device works.
 
     On a CPU the cores are busy with the model itself: there they are made when asked for.
     """
@@ -73,8 +80,7 @@ def prefetched(data: Data, steps: range, device: torch.device) -> Iterator[Updat
             torch.cuda.set_device(device)  # a thread starts on the first GPU, whichever its process uses
             for step in steps:
                 update = data.update(step)
-                pinned = [{name: value.pin_memory() for name, value in b.items()} for b in update.micro_batches]
-                put(Update(pinned, update.n_tokens))
+                put(Update([moved(batch, device) for batch in update.micro_batches], update.n_tokens))
                 if finished.is_set():
                     return
         except BaseException as error:  # handed to the training thread, which raises it

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig
 from gptcore.models.cpu import cpu_attention, dropout, is_faster, visible_mask
+from gptcore.models.network import word_scores
 
 EPSILON = 1e-12  # of the norms (original code)
 
@@ -146,7 +147,7 @@ class WordHead(nn.Module):
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
         """States [..., D] and the word embeddings [V, E] -> [..., V]."""
-        return F.linear(self.hidden(states), table, self.bias)
+        return word_scores(self.hidden(states), table, self.bias)
 
 
 class ReplacedHead(nn.Module):

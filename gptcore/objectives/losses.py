@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.models.network import aligned
 
 _CPU_ROWS = 512  # rows of logits held at once: measured fastest of 64..1024 at V = 8000, D = 256 on two cores
 _GPU_ROWS = 8192
@@ -252,16 +253,16 @@ class _FusedLoss(_Fused):
         wants_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         n_rows = _CPU_ROWS if device == "cpu" else _GPU_ROWS
         with torch.autocast(device, enabled=False):
-            h, w = hidden.to(dtype), table.to(dtype)  # (N, D), (V, D)
+            h, w = hidden.to(dtype), aligned(table.to(dtype))  # (N, D), (V or a few more, D)
             total = torch.zeros((), dtype=torch.float32, device=hidden.device)
             d_hidden = torch.empty_like(h) if wants_gradient else None
-            d_table = torch.zeros_like(table, dtype=torch.float32) if wants_gradient else None
+            d_table = torch.zeros_like(w, dtype=torch.float32) if wants_gradient else None
             for at in range(0, len(h), n_rows):
                 rows = slice(at, at + n_rows)
                 weight = weights[rows, None]  # (n, 1); 0 where there is no target
                 target = targets[rows, None].clamp(min=0)  # (n, 1)
-                scores = h[rows] @ w.t()  # (n, V)
-                nats = _softmax(scores, target, weight, wants_gradient)  # (n, 1)
+                scores = h[rows] @ w.t()  # (n, V or a few more, which stay 0)
+                nats = _softmax(scores[:, : len(table)], target, weight, wants_gradient)  # (n, 1)
                 total += (nats * weight).sum()
                 if d_hidden is not None and d_table is not None:  # the scores are their slopes now
                     torch.mm(scores, w, out=d_hidden[rows])
@@ -269,7 +270,7 @@ class _FusedLoss(_Fused):
                         d_table.addmm_(scores.t(), h[rows])
                     else:
                         d_table += scores.t() @ h[rows]
-        ctx.found = d_hidden, d_table
+        ctx.found = d_hidden, None if d_table is None else d_table[: len(table)]
         ctx.dtypes = hidden.dtype, table.dtype
         return total
 

@@ -27,7 +27,7 @@ from gptcore.data.feed import Data, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, PieceTable, WordMasker
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
 from gptcore.machine.distributed import MicroBatches, World
-from gptcore.models.network import LanguageModel
+from gptcore.models.network import LanguageModel, word_scores
 from gptcore.models.transformer import BothWays
 from gptcore.objectives.losses import fused_language_model_loss
 from gptcore.objectives.masked import told
@@ -170,7 +170,7 @@ def both_ways_objective(model: BothWays, share: float) -> Objective:
         weights = batch["next_weight"].expand(len(places))
         next_loss = fused_language_model_loss(states[places], rows, following, weights)
         places = (to_tell & whole[:, None]).flatten().nonzero()[:, 0]  # (N,)
-        scores = (states[places] @ rows.T).float()  # (N, V)
+        scores = word_scores(states[places], rows).float()  # (N, V)
         word_loss, word_accuracy = told(scores, targets.flatten()[places], batch["word_weight"])
         loss = (1 - share) * next_loss + share * word_loss
         return loss, {"loss": loss, "next_loss": next_loss, "word_loss": word_loss, "word_accuracy": word_accuracy}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.config import NetworkConfig, PretrainConfig
-from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.feed import Data, MicroBatch, Objective, moved
 from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch
 from gptcore.data.shards import Shards
@@ -126,7 +126,7 @@ def summed_metrics(
     remaining = iter(batches)
     with torch.no_grad():
         while turn := list(itertools.islice(remaining, world.size)):
-            batch = {name: value.to(world.device) for name, value in turn[world.rank % len(turn)].items()}
+            batch = moved(turn[world.rank % len(turn)], world.device)
             if world.rank >= len(turn):  # somebody else scores it
                 batch |= {name: torch.zeros_like(value) for name, value in batch.items() if name.endswith(WEIGHTS)}
             _, metrics = objective(batch)

@@ -215,9 +215,8 @@ class Trainer:
         self.model.train()
         sums: Tensor | None = None
         for number, batch in enumerate(update.micro_batches, start=1):
-            moved = {name: value.to(self.world.device, non_blocking=True) for name, value in batch.items()}
             with autocast(self.world.device, self.dtype):
-                loss, metrics = self.run_objective(moved, number == len(update.micro_batches))
+                loss, metrics = self.run_objective(batch, number == len(update.micro_batches))
             loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
             self._names = list(metrics)
             values = torch.stack([value.detach().float() for value in metrics.values()])  # (n_metrics,)

@@ -11,6 +11,7 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
+from gptcore.models import network
 from gptcore.models.classifier import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import FORMS
@@ -58,10 +59,12 @@ def test_no_target_at_all_costs_nothing() -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("block", [7, 512])
+@pytest.mark.parametrize("multiple", [1, 64])
 def test_fused_loss_is_the_plain_loss_in_value_and_gradient(
-    weighted: bool, block: int, monkeypatch: pytest.MonkeyPatch
+    weighted: bool, block: int, multiple: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(losses, "_CPU_ROWS", block)  # 7 does not divide 50: a short last block
+    monkeypatch.setitem(network._MULTIPLES, "cpu", multiple)  # 64, as on a GPU: rows of zeros behind the vocabulary's
     hidden, table, targets = problem()
     weights = torch.rand(len(targets), generator=torch.Generator().manual_seed(0)) if weighted else None
     fused = 3.0 * fused_language_model_loss(hidden, table, targets, weights)  # 3: the gradient from above counts
@@ -71,6 +74,15 @@ def test_fused_loss_is_the_plain_loss_in_value_and_gradient(
         torch.autograd.grad(fused, (hidden, table)), torch.autograd.grad(plain, (hidden, table)), strict=True
     ):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_rows_of_zeros_behind_a_vocabulary_have_no_scores(biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, table, _ = problem()
+    bias = torch.arange(17.0) if biased else None
+    expected = hidden @ table.t() + (0 if bias is None else bias)
+    monkeypatch.setitem(network._MULTIPLES, "cpu", 64)
+    torch.testing.assert_close(network.word_scores(hidden, table, bias), expected)
 
 
 def test_fused_loss_under_bfloat16_stays_near_float32() -> None:
