@@ -13,7 +13,7 @@ from importlib.metadata import version
 from tests.benchmarks.table import heading, run_part
 
 _PARTS = ("text", "corpus", "jobs", "orchestration", "generation", "finetune", "memory", "references", "serving")
-_PARTS += ("step", "encoders")
+_PARTS += ("step", "updates", "encoders")
 
 
 def main() -> None:

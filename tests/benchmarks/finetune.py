@@ -34,7 +34,7 @@ from gptcore.nlu.inputs import N_SPECIAL, Ids, TaskBatch
 from gptcore.nlu.own_rows import ANSWERS
 from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
-from gptcore.nlu.rows import TaskRows
+from gptcore.nlu.rows import Rows, TaskRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
@@ -119,7 +119,7 @@ class _Plain(nn.Module):
         return loss
 
 
-def shuffled(rows: TaskRows, size: int) -> Iterator[TaskBatch]:
+def shuffled(rows: Rows, size: int) -> Iterator[TaskBatch]:
     """Batches of shuffled rows for ever, each padded to its longest."""
     generator = np.random.default_rng(0)
     while True:
@@ -155,7 +155,7 @@ class _Silent:
         return False
 
 
-def our_updates(spec: TaskSpec, model: Classifier, rows: TaskRows, config: FinetuneConfig) -> Work:
+def our_updates(spec: TaskSpec, model: Classifier, rows: Rows, config: FinetuneConfig) -> Work:
     """The loop's own update, batches included."""
     data = FinetuneData(rows, config, repeats=form_of(spec).choices)
     training = Training(
@@ -215,7 +215,7 @@ def _evaluation(spec: TaskSpec, dataset: Path, seconds: float) -> None:
 def _answering(spec: TaskSpec, datasets: Path, folder: Path, tokenizer: Tokenizer, seconds: float) -> None:
     """`predict`, a model in memory; the script has our tokenizer too, as transformers' is the slower one."""
     examples = load_task(spec.name, str(datasets), split="dev")[:_EVAL_ROWS]
-    lines = [json.dumps(_own_row(spec, example)).encode() for example in examples]
+    lines = [json.dumps(own_row(spec, example)).encode() for example in examples]
     extra = {"task": spec.name, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
     network(spec, tokenizer.n_vocab).save(folder, extra)
     model, plain = TaskModel(folder, tokenizer), _Plain(spec).eval()
@@ -240,7 +240,8 @@ def _read(model: _Plain, batch: TaskBatch, dtype: torch.dtype) -> list[list[floa
         return model(batch)[0].float().softmax(dim=-1).tolist()  # type: ignore[no-any-return]
 
 
-def _own_row(spec: TaskSpec, example: Example) -> dict[str, Any]:
+def own_row(spec: TaskSpec, example: Example) -> dict[str, Any]:
+    """A row as a user writes it."""
     row: dict[str, Any] = dict(zip(form_of(spec).names_of(spec), example.fields, strict=False))
     return row | ({ANSWERS: list(example.choices)} if example.choices else {})
 

@@ -20,13 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from gptcore.config import ModelConfig
 from gptcore.machine.device import pick_dtype
-from gptcore.models.transformer import GPT
-from gptcore.objectives.next_token import language_model_objective
-from tests.benchmarks import encoders
+from tests.benchmarks.learners import Learner, micro_batch, preset_of
+from tests.benchmarks.peers import theirs
 from tests.benchmarks.step import updating
 from tests.benchmarks.table import Work, shown
 
@@ -74,35 +72,18 @@ def _update_alone(update: Work, products: bool) -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def _encoder_update(who: str) -> Work:
-    config = dataclasses.replace(encoders.pretraining_config("bert", "base", 30_522), n_ctx=ModelConfig().n_ctx)
-    first = encoders.micro_batch(dataclasses.replace(config, n_ctx=8), 1)
-    batches = iter([first, encoders.micro_batch(config, _WINDOWS)])
-    build = encoders.our_loss if who == "ours" else encoders.their_loss
-    model, loss = build("bert", config)
-    return updating(model, lambda: loss(next(batches)), torch.bfloat16, 0)
+def _update_of(who: str, family: str, n_layer: int) -> Work:
+    config, settings, _ = preset_of(family, "paper")
+    config = dataclasses.replace(config, n_ctx=ModelConfig().n_ctx, n_layer=n_layer)
+    learner = Learner(config, settings, _WINDOWS)
+    trained, loss = (learner.trained, learner.loss) if who == "ours" else theirs(learner)
+    batches = iter([micro_batch(dataclasses.replace(config, n_ctx=8), 1), learner.batch])
 
+    def next_loss() -> Tensor:
+        learner.batch = next(batches)
+        return loss()
 
-def _decoder_update(who: str, n_layer: int) -> Work:
-    config = dataclasses.replace(ModelConfig(), n_layer=n_layer)
-    tokens = torch.randint(config.n_vocab, (_WINDOWS, config.n_ctx + 1), generator=torch.Generator().manual_seed(0))
-    batches = iter([tokens[:1, :9], tokens])
-    if who == "ours":
-        model: torch.nn.Module = GPT(config, torch.Generator().manual_seed(0)).train()
-        objective = language_model_objective(model)
-
-        def loss() -> Tensor:
-            batch = next(batches)
-            weight = torch.tensor(1.0 / batch[:, 1:].numel())
-            return objective({"inputs": batch[:, :-1], "targets": batch[:, 1:], "weight": weight})[0]
-    else:
-        model = OpenAIGPTLMHeadModel(OpenAIGPTConfig(n_layer=n_layer)).train()
-
-        def loss() -> Tensor:
-            batch = next(batches)[:, :-1]
-            return model(batch, labels=batch).loss
-
-    return updating(model, loss, torch.bfloat16, 0)
+    return updating(trained, next_loss, torch.bfloat16, 0)
 
 
 if __name__ == "__main__":
@@ -113,7 +94,4 @@ if __name__ == "__main__":
     parser.add_argument("--products", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(os.cpu_count() or 1)
-    decoder = options.family == "gpt"
-    _update_alone(
-        _decoder_update(options.who, options.layers) if decoder else _encoder_update(options.who), options.products
-    )
+    _update_alone(_update_of(options.who, options.family, options.layers), options.products)

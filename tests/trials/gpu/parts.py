@@ -26,14 +26,14 @@ from torch.profiler import ProfilerActivity, profile
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.base.settings import recorded
 from gptcore.base.tables import read_table
-from gptcore.config import EncoderConfig, NetworkConfig, paper, preset_named
+from gptcore.config import EncoderConfig, NetworkConfig, preset_named
 from gptcore.config.operations import operations_of_update
 from gptcore.families import FAMILIES
 from gptcore.machine.device import autocast, matrix_product_speed, model_flops_utilisation, pick_device, pick_dtype
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
-from gptcore.models.network import build_model
 from gptcore.models.transformer import Block
 from gptcore.training.optim import adam
+from tests.benchmarks.learners import Learner, preset_of
 
 TRIAL = read_table(__file__, "trial.toml")
 DEVICE = pick_device(0)
@@ -96,30 +96,13 @@ def environment(t: Trial) -> None:
 # --- the numbers of the CPU
 
 
-class Learner:
-    """A family's network, its objective of pre-training, and a batch of random tokens."""
+class Pupil(Learner):
+    """A family's network on a device, its objective of pre-training by the paper's settings, and a batch."""
 
     def __init__(self, config: NetworkConfig, rows: int, device: torch.device = DEVICE) -> None:
-        draws, family = torch.Generator().manual_seed(0), FAMILIES[config.family]
-        settings = paper().pretrain if family.ablation else preset_named("paper", {"family": family.name}).pretrain
-        self.settings = dataclasses.replace(settings, batch_size=rows, short_length=None)
-        self.tokens, self.flops = rows * config.n_ctx, operations_of_update(config, self.settings)
-        self.model = build_model(config, draws)
-        self.trained: nn.Module = family.part("objective").network(self.model, self.settings, draws)
-        self._objective = family.part("objective").objective(self.trained, self.settings)
-        text, each = (
-            torch.randint(config.n_vocab, (rows, config.n_ctx + 1), generator=draws),
-            torch.tensor(1 / self.tokens),
-        )
-        self.batch = dict.fromkeys(("inputs", "tokens"), text[:, :-1].contiguous())
-        self.batch |= {
-            "targets": text[:, 1:].contiguous(),
-            "words": text[:, 1:] >= 0,
-            "whole": torch.arange(rows) % 2 > 0,
-        }
-        self.batch |= dict.fromkeys(("weight", "next_weight", "word_weight"), each)
+        super().__init__(config, preset_of(config.family, "paper")[1], rows)
+        self.flops = operations_of_update(config, self.settings)
         if isinstance(config, EncoderConfig):
-            self.batch = benchmark("encoders").micro_batch(config, rows)
             self.batch["mask"][0, -config.n_ctx // 4 :] = 0  # padding, as real text has it
         self.to(device)
 
@@ -127,11 +110,6 @@ class Learner:
         """Move network and batch."""
         self.trained.to(device)
         self.batch = {name: part.to(device) for name, part in self.batch.items()}
-
-    def loss(self) -> Tensor:
-        """Of the batch."""
-        found: Tensor = self._objective(self.batch)[0]
-        return found
 
     def measured(self, device: torch.device, dtype: torch.dtype, tf32: bool = False) -> dict[str, Tensor]:
         """Loss, logits and all gradients, without dropout."""
@@ -155,10 +133,10 @@ def parity(t: Trial) -> None:
     taught = [name for name, its in FAMILIES.items() if its.knowledge or its.teacher]
     for family in ("gpt", "bert") if t.small else [name for name in FAMILIES if name not in taught]:
         cpu = torch.device("cpu")
-        learner = Learner(t.network({"family": family}), 8, cpu)
+        learner = Pupil(t.network({"family": family}), 8, cpu)
         wanted = learner.measured(cpu, torch.float32)
 
-        def errors(dtype: torch.dtype, tf32: bool, learner: Learner = learner, wanted: Any = wanted) -> str:
+        def errors(dtype: torch.dtype, tf32: bool, learner: Pupil = learner, wanted: Any = wanted) -> str:
             found = learner.measured(DEVICE, dtype, tf32)
             far = {name: float((found[name] - its).norm() / its.norm()) for name, its in wanted.items()}
             look = max(far.values()) > (0.1 if tf32 or dtype != torch.float32 else 1e-4)
@@ -167,7 +145,7 @@ def parity(t: Trial) -> None:
         for dtype, tf32 in ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False)):
             t.tell(f"{family}, {dtype}, TF32 {tf32}: relative errors", partial(errors, dtype, tf32))
 
-        def ran(learner: Learner = learner) -> list[str]:
+        def ran(learner: Pupil = learner) -> list[str]:
             found = kernels(partial(learner.measured, DEVICE, BEST))
             return sorted({name[:90] for name in found if re.search("flash|fmha|sdp|attention|softmax", name)})
 
@@ -327,11 +305,11 @@ def updates(t: Trial) -> None:
 def _updated(t: Trial, case: Case, by: str, title: str) -> str:
     torch.use_deterministic_algorithms(GPU and by in ("ours", "ours, compiled"))
     config = t.network(case)
-    learner = Learner(config, 2 if t.small else case["rows"])
+    learner = Pupil(config, 2 if t.small else case["rows"])
     trained, loss = learner.trained, learner.loss
     if "ours" not in by:
         trained.cpu()
-        trained, loss = benchmark("peers").theirs(config, learner.batch, by)
+        trained, loss = benchmark("peers").theirs(learner, by)
     blocks: list[nn.Module] = [
         part for part in trained.modules() if isinstance(part, Block | SelfAttention | FeedForward)
     ]
