@@ -90,6 +90,9 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     :param given: values of fields that no option fills.
     :raises InputError: a value out of range, or something that is not there.
     """
+    if sys.stderr.isatty():
+        print(f"{options.command:<11} starts", file=sys.stderr)  # what follows takes a while to import
+
     from pydantic import ValidationError
 
     from flows.forms.fields import flag_of, form_named, given_fields

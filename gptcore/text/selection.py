@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from datasketch import MinHash
 
 from gptcore.config import CorpusConfig
 from gptcore.text.decoding import Read
@@ -56,6 +55,8 @@ class Sketch:
     """The signature of one document, given in pieces."""
 
     def __init__(self) -> None:
+        from datasketch import MinHash  # brings SciPy, a third of a second, and who finds its corpus needs none
+
         self._minima = MinHash(PERMUTATIONS, seed=1, hashfunc=int, scheme=_SCHEME)
         self._letters = bytearray()
         self._looked_at = False

@@ -105,7 +105,7 @@ def run_job(
 
     :param nproc: training processes; more than one start through torchrun, on a cluster on as many hosts as they need.
     :param on_metrics: gets each record of metrics.jsonl once, those of an earlier, interrupted attempt included, in
-        batches at least 2 s apart. An exception from it ends the job.
+        batches every 2 s, of which those are empty that find nothing new. An exception from it ends the job.
     :param on_waiting: gets words about the queue that the job waits in, every 2 s.
     :param timeout: seconds, not counting the wait in a queue.
     :raises InputError: the job refused its input; the message is the job's own.
@@ -209,14 +209,10 @@ def _follow(
             looked = now
             if running.waiting:
                 on_waiting(running.waiting)
-            _deliver(metrics, on_metrics)
-    _deliver(metrics, on_metrics)
+            else:
+                on_metrics(metrics.read())
+    on_metrics(metrics.read())
     return code
-
-
-def _deliver(metrics: MetricsTail, on_metrics: Callable[[Records], None]) -> None:
-    if records := metrics.read():
-        on_metrics(records)
 
 
 def _result(module: str, ending: tuple[int, str], how: str, workspace: Path, lines: list[str]) -> dict[str, Any]:

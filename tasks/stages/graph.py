@@ -27,7 +27,6 @@ from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.knowledge.entities import LONGEST, Entities, Gazetteer, link_shards, meant, read_links, spelled
 from gptcore.knowledge.graph import SPLITS, KnowledgeGraph, graph_files, read_graph
 from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Ways, ground, shares
-from gptcore.knowledge.transe import entity_vectors
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.examples import Example
 from gptcore.nlu.readers import labelled_splits, load_task
@@ -155,6 +154,8 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     recipe = recipe_of("mentions", {}, {**inputs, **given})
 
     def produce(out: Path) -> dict[str, Any]:
+        from gptcore.knowledge.transe import entity_vectors  # brings torch, which a pipeline's own process needs not
+
         known = links_of_corpus(store, shards, links) if links else CorpusLinks({}, 0)
         tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
         graph = KnowledgeGraph.load(store.local(ancestor(store, vectors, "graph")))

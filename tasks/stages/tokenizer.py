@@ -18,7 +18,6 @@ from gptcore.base.filesystems import exists, file_fingerprint, file_system
 from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
-from gptcore.models.files.layout import read_model
 from gptcore.text.parts import part_files
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
@@ -107,6 +106,8 @@ def import_model(store: Store, url: str) -> Artifact:
 
     :raises InputError: no such model, one of another kind, or a vocabulary of another size than the model's.
     """
+    from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
+
     config, tensors = read_model(url)
     tokenizer = pin_tokenizer(store, url, TokenizerConfig(family=config.family))
     fs, path = file_system(url)

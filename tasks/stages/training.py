@@ -269,10 +269,13 @@ class JobObserver:
         self._artifact: UUID | None = None
         self._shown = -math.inf if key else time.monotonic()  # at once where somebody follows it by this alone
         self._latest: dict[str, Any] = {}
+        self._heard = time.monotonic()
 
     def __call__(self, records: list[dict[str, Any]]) -> None:
-        """Take records ``{"step", "time", "metrics"}`` in order."""
-        self._run.log_metrics(records)
+        """Take records ``{"step", "time", "metrics"}`` in order; without any the time that is left still falls."""
+        if records:
+            self._run.log_metrics(records)
+            self._heard = time.monotonic()
         for record in records:
             self._latest.update(record["metrics"], step=record["step"])
         due = time.monotonic() - self._shown >= _SHOW_EVERY
@@ -312,7 +315,7 @@ class JobObserver:
             parts.append("the last evaluation runs")
             eta = eta or None  # 0: no evaluation has been timed
         if eta is not None:
-            parts.append(f"{duration(eta)} left")
+            parts.append(f"{duration(round(max(0.0, eta - (time.monotonic() - self._heard))))} left")
         for name, form in (("train/loss", "loss {:.3f}"), ("validation/loss", "validation {:.3f}")):
             if name in latest:
                 parts.append(form.format(latest[name]))
