@@ -1,9 +1,10 @@
 """Jobs as forks of a process that has their imports behind it: a short fine-tune is half imports.
 
 :func:`fork_job` asks that process for a job. There is one a process that asks, started with the second such job in a
-row of one environment; jobs do not wait for its imports, but are processes of their own until then. It ends when
-another has taken its place and its jobs have ended, or with the process that asks: it learns either from a closed
-socket, so that it does not matter which thread started it. Its own command is
+row of one environment, or beside a pre-training, which fine-tunes mostly follow; jobs do not wait for its imports, but
+are processes of their own until then. It ends when another has taken its place and its jobs have ended, or with the
+process that asks: it learns either from a closed socket, so that it does not matter which thread started it. Its own
+command is
 
     python -m gptcore.machine.fork_server NUMBER MODULE ...
 
@@ -60,7 +61,7 @@ def fork_job(
     """The job as a fork; None where it has to be a process of its own.
 
     That is: another kind of job, the first one of an environment (it may be the only one; what a library reads once
-    cannot be changed), or a process that has not imported all yet, does not start or was killed.
+    cannot be changed; a pre-training has others behind it), or a process that has not imported all yet, does not start or was killed.
 
     :param environment: all of the job's, but for its parent and its outcome.
     """
@@ -68,7 +69,7 @@ def fork_job(
     if module not in WARM_MODULES or not sys.platform.startswith("linux"):
         return None
     with _lock:
-        again, _latest = environment == _latest, dict(environment)
+        again, _latest = environment == _latest or module == WARM_MODULES[1], dict(environment)
         if again and (_warm is None or _warm.environment != environment or _warm.process.poll() is not None):
             _warm = _Warm(environment)
         warm = _warm if _warm is not None and _warm.environment == environment and _warm.ready else None

@@ -141,10 +141,11 @@ def test_the_program_imports_no_form_before_a_command_is_chosen() -> None:
     code = (
         "import sys; from flows.cli.main import parser; p = parser(); p.format_help(); print('fsspec' in sys.modules); "
         "p.parse_args(['leaderboard']); print('pydantic' in sys.modules, 'flows.forms.parameters' in sys.modules); "
-        "p.parse_args(['pretrain']); print('pydantic' in sys.modules)"
+        "p.parse_args(['pretrain']); print('pydantic' in sys.modules); "
+        "import flows.pipeline; print('torch' in sys.modules, 'scipy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False", "False", "True"]
+    assert done.stdout.split() == ["False", "False", "False", "True", "False", "False"]
 
 
 # --- whoever only looks starts no server

@@ -114,7 +114,9 @@ def test_the_progress_says_what_a_job_waits_for(caplog: pytest.LogCaptureFixture
     assert vars(record)["news"] == Underway("pretrain", 0.0, ("waiting in the queue (Resources)",), waits=True)
 
 
-def test_after_the_last_update_the_progress_speaks_of_the_evaluation(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_the_last_update_the_progress_speaks_of_the_evaluation(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Ignored:
         def log_metrics(self, records: list[dict[str, Any]]) -> None: ...
 
@@ -129,6 +131,9 @@ def test_after_the_last_update_the_progress_speaks_of_the_evaluation(caplog: pyt
         "the last evaluation runs, step 2, 1.2k facts/s",
         "the last evaluation runs, 4:00 left, step 2, 1.2k facts/s",
     ]
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 5)
+    observer([])  # the job says nothing new
+    assert vars(caplog.records[-1])["news"].words == "the last evaluation runs, 3:55 left, step 2, 1.2k facts/s"
 
 
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(cluster: Path, work: Path) -> None:
