@@ -60,8 +60,9 @@ def fork_job(
 ) -> WarmProcess | None:
     """The job as a fork; None where it has to be a process of its own.
 
-    That is: another kind of job, the first one of an environment (it may be the only one; what a library reads once
-    cannot be changed; a pre-training has others behind it), or a process that has not imported all yet, does not start or was killed.
+    That is: another kind of job, the first one of an environment (it may be the only one, unless it is a pre-training;
+    what a library reads once cannot be changed), or a process that has not imported all yet, does not start or was
+    killed.
 
     :param environment: all of the job's, but for its parent and its outcome.
     """
