@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gptcore.base.errors import InputError
 from gptcore.text.bpe_train import cleaned_words, learn
 from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
-from gptcore.text.spacy_words import BREAK, NEIGHBOURS, Pieces, lines_with
+from gptcore.text.spacy_words import NEIGHBOURS, Pieces
 from gptcore.text.tokenizer import BytePairTokenizer, WordIds
 from gptcore.text.vocabulary import Merge, in_order
 
@@ -67,7 +67,9 @@ class WordTokenizer(BytePairTokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Ids of a raw text: cleaned into words (:func:`gptcore.text.clean.words`), each word encoded by itself."""
-        return list(chain.from_iterable(map(self._encode_lines, repaired_lines([text]))))
+        parts = [ids for lines in repaired_lines([text]) for ids in self._encode_lines(lines)]
+        found: list[int] = np.concatenate(parts).tolist() if parts else []
+        return found
 
     @staticmethod
     def rows(document: Iterable[str]) -> Iterator[str]:
@@ -77,26 +79,27 @@ class WordTokenizer(BytePairTokenizer):
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a cleaned row: those of ``encode``, without cleaning a second time."""
         found = Pieces.of_clean(text)
-        return found.gathered([self._ids["\n" if word == BREAK else word] if word else () for word in found.distinct])
+        return found.gathered(list(map(self._ids.__getitem__, found.distinct)))
 
     def encode_words(self, words: Iterable[str]) -> list[int]:
         """Ids of words (lower-case, not empty), one after the other."""
         return list(self._ids.of(words))
 
-    def _encode_lines(self, text: str) -> list[int]:
+    def _encode_lines(self, text: str) -> Iterator[NDArray[np.int32]]:
         """Ids of repaired lines, from those of their pieces: the words of a piece are worked out once."""
         found = Pieces.of(text)
         ids = list(map(self._by_piece.__getitem__, found.distinct))
         if _NEIGHBOURS not in ids:
-            return list(found.gathered(ids).tolist())
-        if "\n" not in text:
-            return self.encode_words(split_clean(splitter().line(text)))
-        marked = {piece for piece, its in zip(found.distinct, ids, strict=True) if its == _NEIGHBOURS}
-        return list(chain.from_iterable(map(self._encode_lines, lines_with(marked, text))))
+            yield found.gathered(ids)
+            return
+        marked = [place for place, its in enumerate(ids) if its == _NEIGHBOURS]
+        for pieces, line in found.lines_apart(marked):
+            yield pieces.gathered(ids)
+            yield np.asarray(self.encode_words(split_clean(splitter().line(line))), np.int32)
 
     def _encode_piece(self, piece: str) -> Iterable[int]:
         """Ids of the words of a piece of a text."""
-        found = splitter().piece(piece) if piece else ""
+        found = splitter().piece(piece)
         return _NEIGHBOURS if found == NEIGHBOURS else self._ids.of(split_clean(found))
 
     def _encode_word(self, word: str) -> Iterable[int]:
@@ -105,7 +108,7 @@ class WordTokenizer(BytePairTokenizer):
         By the library `tokenizers` where it gives the same ids: for ASCII, and merges in order of known pieces. Its
         model holds no half surrogates, and loses a space.
         """
-        if word in ("\n ", BREAK):
+        if word == "\n ":
             return self._ids["\n"]
         # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
         # border, and one more unknown piece. No merge holds a space: a merges file could not name it.

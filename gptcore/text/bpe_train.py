@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gptcore.base.errors import InputError
 from gptcore.text.parts import part_files, read_part
-from gptcore.text.spacy_words import BREAK, Pieces
+from gptcore.text.spacy_words import Pieces
 
 MAX_CHARACTERS = 1000
 """The most frequent characters get ids, the rest are unknown (the released vocabulary has 238)."""
@@ -58,8 +58,7 @@ def learn(counts: Counter[str], n_merges: int) -> tuple[list[str], list[tuple[st
 
 def cleaned_words(cleaned: str) -> dict[str, int]:
     """How often each word of a cleaned text comes, in the order in which they first came."""
-    found = Pieces.of_clean(cleaned).counted()
-    return {"\n" if word == BREAK else word: n for word, n in found.items() if word}
+    return Pieces.of_clean(cleaned).counted()
 
 
 def count_words(rows: Iterable[str], words: Words = cleaned_words) -> Counter[str]:

@@ -15,7 +15,7 @@ once a "<" was seen, HTML entities are left alone. So a document can be repaired
 where segments end. Most lines of real books need nothing but straight quotes and, in files from the world of DOS, line
 ends without their carriage returns. Lines without a character for which more may be needed (`_odd`) take the short way
 together, one with accents too (`_latin`) if ftfy's own test finds no mojibake; any other goes through ftfy itself. The
-tests hold the ways against each other.
+tests hold the ways against each other. On the short way quotes stay as they are: :class:`Pieces` has fewer of them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 
-from gptcore.text.spacy_words import LineSplitter
+import numpy as np
+
+from gptcore.text.spacy_words import CURLY, LineSplitter, straight
 
 SEGMENT = 1_000_000  # characters; ftfy's max_decode_length, and spaCy's bound on one text
 
-_CURLY = {"'": "\u02bc\u2018\u2019\u201a\u201b", '"': "\u201c\u201d\u201e\u201f"}  # what ftfy makes straight
+_QUOTES = "".join(CURLY.values())
 _DASHES = "\u2013\u2014\u2015\u2026"  # frequent in books, left alone by ftfy
 
 
@@ -44,7 +46,10 @@ class Repairs:
 
 
 def repair(chunks: Iterable[str], repairs: Repairs) -> Iterator[str]:
-    """Repair one document given in pieces: the joined output is ``ftfy.fix_text`` of the joined input.
+    """Repair one document given in pieces.
+
+    The joined output is ``ftfy.fix_text`` of the joined input but for curly quotes, which may stay, and for white space
+    beyond ASCII, which becomes spaces.
 
     Holds at most one segment and one piece at a time. Adds to ``repairs.ftfy``.
     """
@@ -79,14 +84,16 @@ class _Repairer:
         dos = 0 < ends == unix.count("\n") and "\r" not in unix  # all line ends are, and no other return is there
         text = unix if dos else text
         start = 0
-        while odd := _odd(self.unescape, bool(ends) and not dos).search(text, start):
-            begin = max(start, text.rfind("\n", start, odd.start()) + 1)
-            end = text.find("\n", odd.start()) + 1 or len(text)
-            yield self._straighten(text[start:begin], dos)
+        for odd in _odd(text):
+            if odd < start or (text[odd] in "&<" and not self.unescape):
+                continue
+            begin = max(start, text.rfind("\n", start, odd) + 1)
+            end = text.find("\n", odd) + 1 or len(text)
+            yield self._plain(text[start:begin], dos)
             line = text[begin:end]
-            yield self._line(line[:-1] + "\r\n" if dos and line.endswith("\n") else line)
+            yield _BLANKS.sub(" ", self._line(line[:-1] + "\r\n" if dos and line.endswith("\n") else line))
             start = end
-        yield self._straighten(text[start:], dos)
+        yield self._plain(text[start:], dos)
 
     def _line(self, line: str) -> str:
         """Repair one line that holds an odd character."""
@@ -96,44 +103,23 @@ class _Repairer:
         if "<" in line:
             self.unescape = False
         unix = line.replace("\r\n", "\n")
-        if _latin(self.unescape).fullmatch(unix) and not is_bad(unix) and not is_bad(_straight(unix)):
-            return self._straighten(line)
+        if _latin(self.unescape).fullmatch(unix) and not is_bad(unix) and not is_bad(straight(unix)):
+            return self._plain(line)
         fixed: str = ftfy.fix_text(line, unescape_html=self.unescape, explain=False)
         if fixed != line:
             self.repairs.ftfy += (Counter(line) - Counter(fixed)).total()
         return fixed
 
-    def _straighten(self, text: str, dos: bool = False) -> str:
-        """Straight quotes, plain line ends; ``dos``: all ends have lost their returns already, and count as repairs."""
+    def _plain(self, text: str, dos: bool = False) -> str:
+        """Plain line ends; ``dos``: all ends have lost their returns already, and count as repairs, as quotes do."""
         if dos:
             self.repairs.ftfy += text.count("\n")
         elif "\r" in text:
             self.repairs.ftfy += text.count("\r")
             text = text.replace("\r\n", "\n")
-        if text.isascii():
-            return text
-        self.repairs.ftfy += sum(map(text.count, "".join(_CURLY.values())))
-        return _straight(text)
-
-
-def _straight(text: str) -> str:
-    for straight, curly in _CURLY.items():
-        for character in curly:
-            text = text.replace(character, straight)
-    return text
-
-
-@cache
-def _odd(unescape: bool, returns: bool = False) -> re.Pattern[str]:
-    """A character outside the text in which ftfy changes curly quotes and nothing else.
-
-    That text is printable ASCII, newline, tab, form feed, curly quotes and dashes: no mojibake pattern of ftfy consists
-    of these alone, and they have no other width, ligature or normal form. "&" may begin an entity, while those are
-    unescaped; "<" ends that. In text with several kinds of line ends (``returns``) a carriage return is odd, too, where
-    no newline follows.
-    """
-    plain = _plain_characters(unescape)
-    return re.compile(f"[^{plain}\\r]|\\r(?!\\n)" if returns else f"[^{plain}]")
+        if not text.isascii():
+            self.repairs.ftfy += sum(map(text.count, _QUOTES))
+        return text
 
 
 @cache
@@ -143,7 +129,34 @@ def _latin(unescape: bool) -> re.Pattern[str]:
 
 
 def _plain_characters(unescape: bool) -> str:
-    return ("\n\t\x0c -%'-;=-~" if unescape else "\n\t\x0c -~") + "".join(_CURLY.values()) + _DASHES
+    return ("\n\t\x0c -%'-;=-~" if unescape else "\n\t\x0c -~") + _QUOTES + _DASHES
+
+
+_MARKS = bytes(
+    byte >= 0xC0 or (byte < 0x80 and not re.match(f"[{_plain_characters(True)}]", chr(byte))) for byte in range(256)
+)
+"""Bytes that are no plain ASCII; of other characters the first byte."""
+_PLAIN_ENDS = np.isin(np.arange(256), [mark.encode()[-1] for mark in _QUOTES[1:] + _DASHES])
+"""Third bytes of marks whose first two are 0xE2 and 0x80."""
+
+
+def _odd(text: str) -> list[int]:
+    """Where characters are that stand outside the text in which ftfy changes curly quotes and nothing else.
+
+    That text is printable ASCII, newline, tab, form feed, curly quotes and dashes: no mojibake pattern of ftfy consists
+    of these alone, and they have no other width, ligature or normal form. "&" may begin an entity, while those are
+    unescaped; "<" ends that.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    marks = np.flatnonzero(np.frombuffer(data.translate(_MARKS), np.uint8))
+    codes = np.frombuffer(data + b"..", np.uint8)
+    first, second, third = (codes[marks + byte] for byte in range(3))
+    plain = (first == 0xE2) & (second == 0x80) & _PLAIN_ENDS[third]
+    plain |= ((first == 0xCA) & (second == 0xBC)) | ((first == 0x0D) & (second == 0x0A))  # U+02BC; an end of DOS
+    wide = np.sum([first >= lead for lead in (0xC0, 0xE0, 0xF0)], axis=0)
+    characters = marks - np.cumsum(wide) + wide
+    found: list[int] = characters[~plain].tolist()
+    return found
 
 
 def _split(text: str) -> Iterator[str]:
@@ -165,6 +178,7 @@ LINE = 65_536  # characters of one line among them, where the line allows it
 # No special case of spaCy's has a word of six letters behind another token, so none can reach across this place.
 _PLAIN_WORD = re.compile(r"\s(?=[A-Za-z]{6,}\s)")
 _BLANK = re.compile(r"\s")
+_BLANKS = re.compile(r"[^\S\n]")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 
 

@@ -1,8 +1,8 @@
 """Repaired text as pieces, between spaces once punctuation is set off; their words as spaCy finds them; sentences.
 
 A short text becomes a list of pieces. A long one becomes an Arrow column of numbers, and the few distinct pieces that
-they stand for: cutting a text of 256 KB and looking its pieces up takes half the time, joining them or their ids again
-a third.
+they stand for, found by what kind of character each byte belongs to: no regular expression passes over the text.
+Quotes are made straight and dashes plain in the distinct pieces alone.
 
 spaCy looks at one white-space delimited piece at a time, so its answer for each distinct piece is computed once and
 remembered, within a fixed memory budget. There is one exception to that locality: afterwards spaCy looks for its
@@ -17,7 +17,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, combinations
 from typing import Any
@@ -28,19 +28,29 @@ from numpy.typing import NDArray
 
 from gptcore.base.arrays import numbers
 
-BREAK = "\x00"
-"""The piece that stands for a line break: ftfy leaves no such character in a text."""
 LONG = 4096
 """Characters from which on a column pays."""
-
-_FEW = 30  # different pieces
 
 SIGNS = '-~!";?+,)(/*[]}{|_'
 RUNS = re.compile(rf"([{re.escape(SIGNS)}])\1*")
 """One sign, once or several times in a row."""
-_SIGNS_TOGETHER = rf"([{re.escape(SIGNS)}]+)"
 _BLANKS = re.compile(r"[^\S\n]+")
 _NEWLINES = re.compile(r" ?\n\s*")
+
+CURLY = {"'": "\u02bc\u2018\u2019\u201a\u201b", '"': "\u201c\u201d\u201e\u201f"}
+"""What ftfy makes straight."""
+_DASHES = "\u2013\u2014\u2015"
+_SET_OFF = re.escape(SIGNS) + CURLY['"'] + _DASHES
+_PIECES = re.compile(rf"\n+|[{_SET_OFF}]+|[^\s{_SET_OFF}]+")
+
+_BLANK, _LETTER, _SIGN, _NEWLINE = range(4)
+_WHITE = b" \t\x0b\x0c\r"  # beyond ASCII and its control characters a repaired text has no other
+_KINDS = bytes(
+    _BLANK if byte in _WHITE else _SIGN if byte in SIGNS.encode() else _NEWLINE if byte == 10 else _LETTER
+    for byte in range(256)
+)
+_SIGN_ENDS = np.isin(np.arange(256), [sign.encode()[2] for sign in CURLY['"'] + _DASHES])
+"""Of the signs beyond ASCII all begin with the same two bytes."""
 
 
 def standardise(text: str) -> str:
@@ -51,17 +61,22 @@ def standardise(text: str) -> str:
     string prefix, and the released vocabulary was made that way. White space with a newline becomes `` \n ``, other
     white space one space, and the ends are stripped. Takes linear time, which the original's ``\s*\n\s*`` does not.
     """
-    text = _BLANKS.sub(" ", RUNS.sub(r" \g<0> ", plain_dashes(text)))
+    text = _BLANKS.sub(" ", RUNS.sub(r" \g<0> ", _plain_dashes(text)))
     return _NEWLINES.sub(" \n ", text).strip()
 
 
-def plain_dashes(text: str) -> str:
-    """Every dash a "-", the ellipsis "...", the acute accent "'"."""
-    if text.isascii():
-        return text
-    for dash in "\u2014\u2013\u2015":
+def _plain_dashes(text: str) -> str:
+    for dash in _DASHES:
         text = text.replace(dash, "-")
     return text.replace("\u2026", "...").replace("\u00b4", "'")
+
+
+def straight(text: str) -> str:
+    """Every curly quote a straight one, as ftfy has it."""
+    for plain, curly in CURLY.items():
+        for character in curly:
+            text = text.replace(character, plain)
+    return text
 
 
 class Pieces:
@@ -70,34 +85,65 @@ class Pieces:
     :ivar distinct: what :meth:`joined` and :meth:`gathered` want to know the words or the ids of.
     """
 
-    def __init__(self, pieces: list[str] | pa.DictionaryArray) -> None:
-        self._numbers = None if isinstance(pieces, list) else pieces.indices
-        self.distinct: list[str] = pieces if isinstance(pieces, list) else pieces.dictionary.to_pylist()
+    def __init__(self, distinct: list[str], numbers: NDArray[np.int32] | None = None) -> None:
+        self.distinct = distinct
+        self._numbers = numbers
 
     @classmethod
     def of(cls, text: str) -> Pieces:
-        r"""Of repaired text, :data:`BREAK` for each "\n". Some may be empty, or several runs of signs together."""
-        text = plain_dashes(text).replace("\n", f" {BREAK} ")
+        """Of repaired text. Several runs of signs may be together, and so may line breaks."""
         if len(text) < LONG:
-            return cls(RUNS.sub(r" \g<0> ", text).split())
-        import pyarrow.compute as pc
-
-        apart = pc.replace_substring_regex(pa.array([text]), _SIGNS_TOGETHER, r" \1 ")
-        return cls(_split(apart))
+            return cls(_PIECES.findall(text))
+        data = b" " + text.encode() + b" "
+        kinds = np.frombuffer(bytearray(data).translate(_KINDS), np.uint8)
+        if not text.isascii():
+            codes = np.frombuffer(data, np.uint8)
+            marks = np.flatnonzero(codes == 0xE2)
+            marks = marks[(codes[marks + 1] == 0x80) & _SIGN_ENDS[codes[marks + 2]]]
+            for byte in range(3):
+                kinds[marks + byte] = _SIGN
+        borders, filled = kinds[1:] != kinds[:-1], kinds != _BLANK
+        lengths = np.flatnonzero(borders & filled[:-1]) - np.flatnonzero(borders & filled[1:])
+        return cls._cut(data.translate(None, _WHITE), lengths)
 
     @classmethod
     def of_clean(cls, text: str) -> Pieces:
-        """The words of a cleaned text, :data:`BREAK` for each line break."""
-        text = text.replace("\n", f" {BREAK} ")
+        """The words of a cleaned text."""
         if len(text) < LONG:
-            return cls(text.split())
-        return cls(_split(pa.array([text])))
+            return cls(text.split(" ") if text else [])
+        data = text.encode()
+        spaces = np.flatnonzero(np.frombuffer(data, np.uint8) == 0x20)
+        return cls._cut(data.replace(b" ", b""), np.diff(spaces, prepend=-1, append=len(data)) - 1)
+
+    @classmethod
+    def _cut(cls, data: bytes, lengths: NDArray[np.int64]) -> Pieces:
+        """Pieces that stand one behind the other without anything between."""
+        ends = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=ends[1:])
+        column = pa.StringArray.from_buffers(len(lengths), pa.py_buffer(ends), pa.py_buffer(data)).dictionary_encode()
+        return cls(column.dictionary.to_pylist(), numbers(column.indices))
+
+    def lines_apart(self, marked: Collection[int]) -> Iterator[tuple[Pieces, str]]:
+        """Each line with one of the distinct pieces whose places are ``marked``, and what stands before it.
+
+        Behind the last of them there is an empty line.
+        """
+        entries = np.arange(len(self.distinct), dtype=np.int32) if self._numbers is None else self._numbers
+        ends = np.flatnonzero(np.array([piece[0] == "\n" for piece in self.distinct])[entries])
+        places = np.flatnonzero(np.isin(entries, list(marked)))
+        start = 0
+        for line in np.unique(np.searchsorted(ends, places)).tolist():
+            begin = int(ends[line - 1]) + 1 if line else 0
+            end = int(ends[line]) if line < len(ends) else len(entries)
+            yield Pieces(self.distinct, entries[start:begin]), " ".join(self.distinct[n] for n in entries[begin:end])
+            start = end
+        yield Pieces(self.distinct, entries[start:]), ""
 
     def counted(self) -> dict[str, int]:
         """How often each piece comes, in the order in which they first came."""
         if self._numbers is None:
             return Counter(self.distinct)
-        times = np.bincount(numbers(self._numbers), minlength=len(self.distinct))
+        times = np.bincount(self._numbers, minlength=len(self.distinct))
         return dict(zip(self.distinct, times.tolist(), strict=True))
 
     def joined(self, words: list[str]) -> str:
@@ -106,48 +152,21 @@ class Pieces:
             return " ".join(words)
         import pyarrow.compute as pc
 
-        column = pa.array(words).take(self._numbers)
+        column = pa.array(words, pa.string()).take(pa.array(self._numbers))
         text: str = pc.binary_join(pa.ListArray.from_arrays([0, len(column)], column), " ")[0].as_py()
-        return text.strip(" ")
+        return text
 
-    def gathered(self, ids: list[tuple[int, ...]]) -> NDArray[np.int32]:
+    def gathered(self, ids: Sequence[Sequence[int]]) -> NDArray[np.int32]:
         """The ids of each distinct piece, piece after piece: [N]."""
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
+        ends = np.cumsum(lengths, dtype=np.int32)
         flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
         if self._numbers is None:
             return flat
-        entries = numbers(self._numbers)
-        counts = lengths[entries]
-        starts = (np.cumsum(lengths) - lengths)[entries]
-        shifts = np.repeat(starts - (np.cumsum(counts) - counts), counts)
-        return flat[shifts + np.arange(len(shifts))]
-
-
-def _split(text: pa.StringArray) -> pa.DictionaryArray:
-    """One text at its white space.
-
-    None is left at the ends: Arrow 25 looks behind the last character of a text that ends with some, and what it finds
-    there decides whether it splits that off.
-    """
-    import pyarrow.compute as pc
-
-    return pc.utf8_split_whitespace(pc.utf8_trim_whitespace(text)).values.dictionary_encode()
-
-
-def lines_with(marked: Collection[str], text: str) -> Iterator[str]:
-    """Parts of some lines, in order: each that holds one of ``marked`` is one by itself; so is what stands between."""
-    if len(marked) > _FEW:  # a search for so many would take longer than looking at each line
-        yield from re.split("(\n)", text)
-        return
-    text, start = plain_dashes(text), 0
-    anywhere = re.compile("|".join(map(re.escape, marked)))
-    while found := anywhere.search(text, start):
-        begin = max(start, text.rfind("\n", start, found.start()) + 1)
-        end = text.find("\n", found.end())
-        yield text[start:begin]
-        start = end if end >= 0 else len(text)
-        yield text[begin:start]
-    yield text[start:]
+        counts = lengths[self._numbers]
+        places = np.repeat(ends[self._numbers] - np.cumsum(counts, dtype=np.int32), counts)
+        found: NDArray[np.int32] = flat[places + np.arange(len(places), dtype=np.int32)]
+        return found
 
 
 # --- words ---
@@ -181,14 +200,13 @@ class LineSplitter:
         words = list(map(self._known.__getitem__, found.distinct))
         if NEIGHBOURS not in words:
             return found.joined(words)
-        if "\n" not in text:
-            return self.line(text)
-        marked = {piece for piece, its in zip(found.distinct, words, strict=True) if its == NEIGHBOURS}
-        return " ".join(filter(None, map(self.words, lines_with(marked, text))))
+        marked = [place for place, its in enumerate(words) if its == NEIGHBOURS]
+        parts = ((pieces.joined(words), self.line(line)) for pieces, line in found.lines_apart(marked))
+        return " ".join(filter(None, chain.from_iterable(parts)))
 
     def line(self, line: str) -> str:
         """The words of one line as spaCy finds them."""
-        return _lower(self._known.spacy(standardise(line)))
+        return _lower(self._known.spacy(standardise(straight(line))))
 
     def piece(self, piece: str) -> str:
         """The words of one piece; :data:`NEIGHBOURS` where they depend on those around it."""
@@ -208,14 +226,15 @@ class _Pieces(dict[str, str]):
     """
 
     def __init__(self) -> None:
-        super().__init__({BREAK: "\n", "": ""})
+        super().__init__({"\n": "\n"})
         self.spacy, self._without_sequences, self._special_cases = _tokenizers()
         self._firsts = {tokens[0] for tokens in self._special_cases.values()}
         self.spent = 0
         """Bytes that its entries take, estimated."""
 
     def __missing__(self, piece: str) -> str:
-        words = self._signs(piece) or self._plain(piece) or self._asked(piece)
+        plain = "\n" if piece[0] == "\n" else piece if piece.isascii() else _plain_dashes(straight(piece))
+        words = self[plain] if plain != piece else self._signs(piece) or self._plain(piece) or self._asked(piece)
         self[piece] = words
         self.spent += len(piece) + len(words) + _ENTRY
         return words

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gptcore.text import clean as clean_module
 from gptcore.text import spacy_words
 from gptcore.text.clean import Repairs, clean, clean_stream, repair, split_clean, words
-from gptcore.text.spacy_words import BREAK, LineSplitter, Pieces, standardise
+from gptcore.text.spacy_words import LineSplitter, Pieces, standardise
 from tests.expected import expected
 from tests.realdata import real_data
 
@@ -42,6 +42,18 @@ def slow_standardise(text: str) -> str:
         text = re.sub(f"({re.escape(character)}+)", r" \1 ", text)
     text = re.sub(r"\s*\n\s*", " \n ", text)
     return re.sub(r"[^\S\n]+", " ", text).strip()
+
+
+STRAIGHT = str.maketrans("\u02bc‘’‚‛“”„‟", "'''''" + '""""')
+
+
+def slow_repair(text: str, segment: int = 1_000_000) -> str:
+    return re.sub(r"[^\S\n]", " ", ftfy.fix_text(text, max_decode_length=segment))
+
+
+def repaired(pieces: Iterable[str], repairs: Repairs | None = None) -> str:
+    """Of which curly quotes may stay, to be made straight in distinct pieces."""
+    return "".join(repair(pieces, repairs or Repairs())).translate(STRAIGHT).replace("\t", " ").replace("\x0c", " ")
 
 
 def slow_words(text: str) -> list[str]:
@@ -102,7 +114,7 @@ def test_standardise_equals_the_literal_rules(text: str) -> None:
 @given(texts, st.lists(st.integers(0, 10_000), max_size=6))
 def test_words_do_not_depend_on_how_the_text_is_cut(text: str, places: list[int]) -> None:
     assert " ".join(clean_stream(cut(text, places))) == clean(text)
-    assert "".join(repair(cut(text, places), Repairs())) == ftfy.fix_text(text)
+    assert repaired(cut(text, places)) == slow_repair(text)
 
 
 @settings(max_examples=300, deadline=None)
@@ -111,9 +123,7 @@ def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int
     """The same with ftfy's segments, our long lines and the memory budget all shrunk to the size of these texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clean_module, "SEGMENT", 7)
-        repaired = "".join(repair(cut(text, places), Repairs()))
-        assert repaired == ftfy.fix_text(text, max_decode_length=7)
-        assert "".join(repair([text], Repairs())) == repaired
+        assert repaired(cut(text, places)) == repaired([text]) == slow_repair(text, 7)
         patch.undo()
         patch.setattr(clean_module, "LINE", 16)
         assert " ".join(clean_stream(cut(text, places))) == clean(text) == " ".join(slow_words(text))
@@ -126,29 +136,14 @@ def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int
 def test_short_texts_as_columns_too(text: str) -> None:
     """What takes the way of long texts elsewhere: numbers of distinct pieces in place of a list."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spacy_words, "LONG", 0)
+        patch.setattr(spacy_words, "LONG", 1)
         assert " ".join(clean_stream([text])) == " ".join(slow_words(text))
         column = Pieces.of_clean(clean(text))
-        counts = {piece.replace(BREAK, "\n"): n for piece, n in column.counted().items() if piece}
-        assert list(counts.items()) == list(Counter(words(text)).items())
-        assert column.joined([piece.replace(BREAK, "\n") for piece in column.distinct]) == clean(text)
-        assert column.gathered([(len(piece), 7) if piece else () for piece in column.distinct]).tolist() == [
+        assert list(column.counted().items()) == list(Counter(words(text)).items())
+        assert column.joined(column.distinct) == clean(text)
+        assert column.gathered([(len(piece), 7) for piece in column.distinct]).tolist() == [
             number for word in words(text) for number in (len(word), 7)
         ]
-
-
-def test_long_texts_that_end_in_white_space_whatever_lies_behind_them_in_memory() -> None:
-    """Arrow 25 looks behind the end of such a text before it splits its last blank off."""
-    import pyarrow as pa
-
-    for size in range(4100, 4500, 7):
-        text = "word " * (size // 5) + "end.\n"
-        for _ in range(3):
-            freed = [pa.array([b"\xff" * n]) for n in (len(text) - 2, len(text), len(text) + 2, len(text) + 4)]
-            del freed
-            found = Pieces.of(text)
-            assert found.distinct == ["word", "end.", BREAK]
-            assert Pieces.of_clean(text).counted() == {"word": size // 5, "end.": 1, BREAK: 1}
 
 
 def test_many_lines_that_spacy_reads_whole() -> None:
@@ -157,13 +152,14 @@ def test_many_lines_that_spacy_reads_whole() -> None:
     assert words(text) == slow_words(text)
 
 
-def test_arrow_and_python_agree_on_what_white_space_is() -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    parts = pc.list_value_length(pc.utf8_split_whitespace(pa.array([f"a{c}b" for c in characters]))).to_pylist()
-    assert [n > 1 for n in parts] == [c.isspace() for c in characters]
+def test_every_character_is_repaired_and_cut_as_python_has_it() -> None:
+    """In long texts bytes are looked up: white space, signs, and what ftfy might change, wherever they stand."""
+    signs = r'\-~!";?+,)(/*\[\]}{|_“”„‟—–―'
+    pieces = re.compile(rf"\n+|[{signs}]+|[^\s{signs}]+")
+    for start in (*range(0, 0x3800, 0x800), 0xD800, 0xF800, 0x1F000):  # no white space or sign is elsewhere
+        text = "".join(f"a{character}b{character}\n" for character in map(chr, range(start, start + 0x800)))
+        assert repaired([text]) == slow_repair(text)
+        assert Pieces.of(slow_repair(text)).counted() == Counter(pieces.findall(slow_repair(text)))
 
 
 @settings(max_examples=12, deadline=None)  # building spaCy's tokenizer anew takes 0.2 s
@@ -235,15 +231,14 @@ def test_blank_runs_take_linear_time() -> None:
 
 def test_the_short_way_is_taken_only_where_ftfy_straightens_quotes_and_nothing_else() -> None:
     """Every sequence of three of the short way's characters, ASCII represented by its classes."""
-    special = "".join(clean_module._CURLY.values()) + clean_module._DASHES
+    special = clean_module._QUOTES + clean_module._DASHES
     alphabet = special + "aZ0 .'\"\n\t\x0c#;_~"
-    straight = str.maketrans({curly: plain for plain, row in clean_module._CURLY.items() for curly in row})
-    for unescape in (True, False):
-        ascii_ = [chr(code) for code in range(128) if not clean_module._odd(unescape).search(chr(code))]
-        assert ftfy.fix_text("".join(ascii_), unescape_html=unescape) == "".join(ascii_)
+    ascii_ = "".join(chr(code) for code in range(128) if not clean_module._odd(chr(code)))
+    assert ftfy.fix_text(ascii_) == ascii_
+    assert ftfy.fix_text(f"{ascii_}<&", unescape_html=False) == f"{ascii_}<&"
     for pair in itertools.product(alphabet, repeat=2):
         text = "".join(f"{first}{''.join(pair)}{last}" for first, last in itertools.product("aZ “”—", repeat=2))
-        assert ftfy.fix_text(text) == text.translate(straight)
+        assert ftfy.fix_text(text) == text.translate(STRAIGHT)
         for third in special:
             assert not ftfy.is_bad("".join(pair) + third)
 
@@ -254,18 +249,16 @@ latin = st.characters(min_codepoint=0xA0, max_codepoint=0x17F)
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(st.one_of(latin, st.sampled_from([*"aAe ,“”‘’—…\n\r", "\r\n"])), max_size=8).map("".join))
 def test_accented_lines_are_repaired_as_ftfy_does(text: str) -> None:
-    assert "".join(repair([text], Repairs())) == ftfy.fix_text(text)
+    assert repaired([text]) == slow_repair(text)
 
 
 @settings(max_examples=300, deadline=None)
 @given(texts, st.lists(st.integers(0, 10_000), max_size=6))
 def test_repairs_are_counted_alike_however_the_text_is_cut(text: str, places: list[int]) -> None:
     whole, parts = Repairs(), Repairs()
-    changed = "".join(repair([text], whole)) != text
-    for _ in repair(cut(text, places), parts):
-        pass
+    assert repaired([text], whole) == repaired(cut(text, places), parts)
     assert whole == parts
-    assert changed or whole.ftfy == 0
+    assert ftfy.fix_text(text) != text or whole.ftfy == 0
 
 
 def test_line_ends_of_dos_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +268,7 @@ def test_line_ends_of_dos_take_the_short_way(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delattr(ftfy, "fix_text")
     repairs = Repairs()
     assert (
-        "".join(repair(cut(text, [1, 43, 44, 45, 90]), repairs))
+        repaired(cut(text, [1, 43, 44, 45, 90]), repairs)
         == fixed
         == text.translate({ord("\r"): None, **dict.fromkeys(map(ord, "“”"), '"'), ord("’"): "'"})
     )
