@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gptcore.config import EncoderConfig
 from gptcore.models.cpu import cpu_attention, dropout, is_faster, visible_mask
 from gptcore.models.network import word_scores
+from gptcore.models.products import Linear
 
 EPSILON = 1e-12  # of the norms (original code)
 
@@ -75,8 +76,8 @@ class SelfAttention(nn.Module):
         self.n_head = config.n_head
         self.attn_pdrop = config.attn_pdrop
         self.resid_pdrop = config.resid_pdrop
-        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.projection = nn.Linear(config.n_embd, config.n_embd)
+        self.qkv = Linear(config.n_embd, 3 * config.n_embd)
+        self.projection = Linear(config.n_embd, config.n_embd)
         self.norm = norm(config.n_embd)
 
     def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
@@ -110,8 +111,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation = config.activation
         self.resid_pdrop = config.resid_pdrop
-        self.inner = nn.Linear(config.n_embd, config.n_inner)
-        self.projection = nn.Linear(config.n_inner, config.n_embd)
+        self.inner = Linear(config.n_embd, config.n_inner)
+        self.projection = Linear(config.n_inner, config.n_embd)
         self.norm = norm(config.n_embd)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -136,7 +137,7 @@ class WordHead(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.activation = config.activation
-        self.dense = nn.Linear(config.n_embd, config.width_of_words)
+        self.dense = Linear(config.n_embd, config.width_of_words)
         self.norm = norm(config.width_of_words)
         self.bias = nn.Parameter(torch.zeros(config.n_vocab))
 
@@ -156,8 +157,8 @@ class ReplacedHead(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.activation = config.activation
-        self.dense = nn.Linear(config.n_embd, config.n_embd)
-        self.output = nn.Linear(config.n_embd, 1)
+        self.dense = Linear(config.n_embd, config.n_embd)
+        self.output = Linear(config.n_embd, 1)
 
     def forward(self, states: Tensor) -> Tensor:
         """States [B, T, D] -> logits [B, T]."""

@@ -28,6 +28,7 @@ from gptcore.knowledge.entities import Gazetteer
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.encoder_parts import Embeddings, FeedForward, SelfAttention, activated, norm
+from gptcore.models.products import Linear
 
 _TABLES = ("name_pieces", "name_stops", "name_entities", "name_tails")
 _KNOWN = ("vectors", *_TABLES)
@@ -53,8 +54,8 @@ class EntityLayer(nn.Module):
             config.without_entities, n_embd=width, n_head=config.n_head_entities, n_embd_words=None
         )
         self.attention = SelfAttention(sizes)
-        self.inner = nn.Linear(width, config.n_inner, bias=False)  # the words' inner layer has the bias of both
-        self.projection = nn.Linear(config.n_inner, width)
+        self.inner = Linear(width, config.n_inner, bias=False)  # the words' inner layer has the bias of both
+        self.projection = Linear(config.n_inner, width)
         self.activation, self.resid_pdrop = config.activation, config.resid_pdrop
         self.norm = norm(width)
 
@@ -93,7 +94,7 @@ class KnowledgeEncoder(Encoder):
     ) -> None:
         super().__init__(config, generator, embeddings)
         self.fusion = nn.ModuleList(EntityLayer(config) for _ in range(config.fused))
-        self.entity_head = nn.Linear(config.n_embd, config.n_embd_entities) if config.entity_head else None
+        self.entity_head = Linear(config.n_embd, config.n_embd_entities) if config.entity_head else None
         draw_weights(self.fusion, config.init_std, generator)
         if self.entity_head is not None:
             draw_weights(self.entity_head, config.init_std, generator)

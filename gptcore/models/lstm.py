@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gptcore.config import LSTMConfig
 from gptcore.models.cpu import dropout
 from gptcore.models.network import LanguageModel, check_transfer, initialise
+from gptcore.models.products import Linear
 
 
 class LSTM(LanguageModel):
@@ -34,7 +35,7 @@ class LSTM(LanguageModel):
         self.config = config
         self.tokens = nn.Embedding(config.n_vocab + config.n_special, config.n_embd)
         self.recurrent = nn.LSTM(config.n_embd, config.n_units, batch_first=True)
-        self.projection = nn.Linear(config.n_units, config.n_embd)
+        self.projection = Linear(config.n_units, config.n_embd)
         initialise(self, config.init_std, generator)
 
     def states(self, tokens: Tensor, table: Tensor) -> Tensor:

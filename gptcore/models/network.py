@@ -23,6 +23,7 @@ from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
 from gptcore.models.files.folder import write_own
 from gptcore.models.files.layout import read_model
+from gptcore.models.products import linear
 
 _NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """What weights are kept as."""
@@ -202,7 +203,7 @@ def word_scores(states: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
     """The product with a vocabulary: states [..., D], its table [V, D] and bias [V] -> [..., V]."""
     rows = aligned(table)
     if rows is table:
-        return F.linear(states, table, bias)
+        return linear(states, table, bias)
     return F.linear(states, rows, None if bias is None else aligned(bias))[..., : len(table)]
 
 

@@ -41,6 +41,7 @@ from gptcore.models.cpu import (
 )
 from gptcore.models.files.layout import read_model
 from gptcore.models.network import LanguageModel, LayerStates, check_transfer, initialise, shapes_only
+from gptcore.models.products import Linear
 
 _SubLayer = Callable[[Tensor], Tensor]
 
@@ -53,8 +54,8 @@ class Attention(nn.Module):
         self.n_head = config.n_head
         self.attn_pdrop = config.attn_pdrop
         self.resid_pdrop = config.resid_pdrop
-        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.projection = nn.Linear(config.n_embd, config.n_embd)
+        self.qkv = Linear(config.n_embd, 3 * config.n_embd)
+        self.projection = Linear(config.n_embd, config.n_embd)
         self.smear = nn.Parameter(torch.zeros(config.n_head)) if config.smeared_keys else None
 
     def forward(
@@ -124,8 +125,8 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.resid_pdrop = config.resid_pdrop
-        self.inner = nn.Linear(config.n_embd, config.n_inner)
-        self.projection = nn.Linear(config.n_inner, config.n_embd)
+        self.inner = Linear(config.n_embd, config.n_inner)
+        self.projection = Linear(config.n_inner, config.n_embd)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""

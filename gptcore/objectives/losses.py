@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.network import aligned
+from gptcore.models.products import product, product_dtype, slopes_of_weight
 
 _CPU_ROWS = 512  # rows of logits held at once: measured fastest of 64..1024 at V = 8000, D = 256 on two cores
 _GPU_ROWS = 8192
@@ -248,8 +249,7 @@ class _FusedLoss(_Fused):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        device, dtype = hidden.device.type, product_dtype(hidden)
         wants_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         n_rows = _CPU_ROWS if device == "cpu" else _GPU_ROWS
         with torch.autocast(device, enabled=False):
@@ -261,15 +261,12 @@ class _FusedLoss(_Fused):
                 rows = slice(at, at + n_rows)
                 weight = weights[rows, None]  # (n, 1); 0 where there is no target
                 target = targets[rows, None].clamp(min=0)  # (n, 1)
-                scores = h[rows] @ w.t()  # (n, V or a few more, which stay 0)
+                scores = product(h[rows], w)  # (n, V or a few more, which stay 0)
                 nats = _softmax(scores[:, : len(table)], target, weight, wants_gradient)  # (n, 1)
                 total += (nats * weight).sum()
                 if d_hidden is not None and d_table is not None:  # the scores are their slopes now
-                    torch.mm(scores, w, out=d_hidden[rows])
-                    if dtype == torch.float32:
-                        d_table.addmm_(scores.t(), h[rows])
-                    else:
-                        d_table += scores.t() @ h[rows]
+                    d_hidden[rows] = product(scores, w.t())
+                    d_table += slopes_of_weight(scores, h[rows])
         ctx.found = d_hidden, None if d_table is None else d_table[: len(table)]
         ctx.dtypes = hidden.dtype, table.dtype
         return total
@@ -315,8 +312,7 @@ class _FusedSoftTargets(_Fused):
         temperature: float,
         weights: Tensor,
     ) -> Tensor:
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        device, dtype = hidden.device.type, product_dtype(hidden)
         wants_gradient = any(ctx.needs_input_grad[:3])
         n_rows = _SOFT_CPU_ROWS if device == "cpu" else _SOFT_GPU_ROWS
         with torch.autocast(device, enabled=False):
@@ -327,8 +323,8 @@ class _FusedSoftTargets(_Fused):
             d_bias = torch.zeros(len(table), device=hidden.device) if wants_gradient else None
             for at in range(0, len(h), n_rows):
                 rows = slice(at, at + n_rows)
-                ours = _log_softmax(h[rows] @ w.t(), bias, temperature)  # (n, V)
-                theirs = _log_softmax(its_h[rows] @ its_w.t(), its_bias, temperature)
+                ours = _log_softmax(product(h[rows], w), bias, temperature)  # (n, V)
+                theirs = _log_softmax(product(its_h[rows], its_w), its_bias, temperature)
                 share = weights[rows, None]  # (n, 1)
                 likely = theirs.exp()
                 total += ((theirs.sub_(ours)).mul_(likely).sum(1, keepdim=True) * share).sum()
@@ -336,8 +332,8 @@ class _FusedSoftTargets(_Fused):
                     slopes = ours.exp_().sub_(likely).mul_(share * temperature)  # (n, V), of the scores
                     d_bias += slopes.sum(0)
                     slopes = slopes.to(dtype)
-                    torch.mm(slopes, w, out=d_hidden[rows])
-                    d_table += slopes.t() @ h[rows]
+                    d_hidden[rows] = product(slopes, w.t())
+                    d_table += slopes_of_weight(slopes, h[rows])
         ctx.found = d_hidden, d_table, d_bias
         ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
         return total * temperature**2

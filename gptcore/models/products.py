@@ -1,0 +1,97 @@
+"""Products of matrices by the library that is the fastest on the machine."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+_SMALL_PRODUCT = 1 << 21  # multiplications, below which what is around a product takes as long as it
+
+
+class Linear(nn.Linear):
+    """torch's layer, multiplied by :func:`linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """What :func:`torch.nn.functional.linear` computes, by oneDNN where that is faster: [..., in] -> [..., out]."""
+    dtype = product_dtype(x)
+    if not _onednn_is_faster(x.numel() * len(weight), weight, dtype):
+        return F.linear(x, weight, bias)
+    rows = x.reshape(-1, x.shape[-1])
+    found: Tensor = _Linear.apply(rows, weight, bias, dtype)  # type: ignore[no-untyped-call]  # not annotated
+    return found.view(*x.shape[:-1], -1)
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What x is multiplied in: the autocast type, where there is one."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b.T without a gradient: [n, k] and [m, k] -> [n, m]."""
+    if not _onednn_is_faster(a.numel() * len(b), b, a.dtype):
+        return a @ b.t()
+    return _onednn(a, b)
+
+
+def slopes_of_weight(slopes: Tensor, x: Tensor) -> Tensor:
+    """slopes.T @ x, the gradient of a weight: [n, out] and [n, in] -> [out, in].
+
+    oneDNN reads the first factor row by row; of the two, the smaller one is turned for it.
+    """
+    if slopes.dtype != torch.float32 or not _onednn_is_faster(slopes.numel() * x.shape[1], x, x.dtype):
+        return slopes.t() @ x
+    if slopes.shape[1] < x.shape[1]:
+        return _onednn(slopes.t(), x.t())
+    return _onednn(x.t(), slopes.t()).t()
+
+
+def _onednn_is_faster(n_products: int, weight: Tensor, dtype: torch.dtype) -> bool:
+    """In bfloat16 oneDNN multiplies under torch's own functions, too, which copy the bias first. In float32 MKL does,
+    which has no AVX-512 for processors that are not Intel's: on an EPYC (Zen 5) 200 to 220 GFLOP/s where oneDNN has 400
+    to 500.
+    """
+    if weight.device.type != "cpu" or n_products < _SMALL_PRODUCT or torch.compiler.is_exporting():
+        return False
+    return _mkl_lags() if dtype == torch.float32 else dtype == torch.bfloat16 and weight.dtype != torch.float64
+
+
+@functools.cache
+def _mkl_lags() -> bool:
+    machine = torch.cpu.get_capabilities()
+    return bool(machine.get("avx512_f")) and "Intel" not in str(machine.get("cpu_name"))
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return found
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+        rows, w = x.to(dtype), weight.to(dtype)
+        ctx.save_for_backward(rows, w)
+        ctx.dtypes = x.dtype, weight.dtype, None if bias is None else bias.dtype
+        return _onednn(rows, w, None if bias is None else bias.to(dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        rows, w = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.dtypes
+        slopes = slopes.contiguous()
+        d_x = _onednn(slopes, w.t()).to(of_x) if ctx.needs_input_grad[0] else None
+        d_weight = slopes_of_weight(slopes, rows).to(of_weight) if ctx.needs_input_grad[1] else None
+        d_bias = slopes.sum(0).to(of_bias) if ctx.needs_input_grad[2] else None
+        return d_x, d_weight, d_bias, None
