@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from gptcore.models.network import LanguageModel
+from gptcore.models.products import linear
 
 _LEVELS = 1 << 16  # a rate is honoured to 1 / 65536
 
@@ -180,15 +181,13 @@ def _weights(scaled: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     return torch.softmax(scores, dim=-1, dtype=scores.dtype)
 
 
-_MOST_ROWS = 64  # above, copying the weights is a small part of the product
+_MOST_ROWS = 64  # above, putting the weights in order is a small part of the product
 
 
 class Products:
-    """``x @ weight.T + bias`` with the weights of a network, for ``rows`` rows from a second copy in oneDNN's order.
+    """Products with the weights of a network, for ``rows`` rows from a second copy in oneDNN's order.
 
-    A product of one row reads every weight once, and torch's float32 kernel does that at the memory's rate. With 2 to
-    some 20 rows MKL first copies the weights into the order its kernel likes, each time: with eight rows that takes
-    three times as long as the product. Weights that oneDNN has put in order once need no such copy.
+    With 2 to some 20 rows putting the weights in order each time takes half of the product's time.
 
     :param model: whose linear layers and word embedding are copied; None: nothing is.
     :param rows: how many rows the products have that are to be fast.
@@ -212,9 +211,9 @@ class Products:
         """[..., in], weight [out, in] -> [..., out]."""
         packed = self._packed.get(weight) if x.numel() == self._rows * x.shape[-1] else None
         if packed is None:
-            return F.linear(x, weight, bias)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-        return product
+            return linear(x, weight, bias)
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return found
 
 
 _TRUNK = -1

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 _SMALL_PRODUCT = 1 << 21  # multiplications, below which what is around a product takes as long as it
+_SMALL_ROW = 1 << 18  # the same of a single row
 
 
 class Linear(nn.Linear):
@@ -23,12 +24,32 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """What :func:`torch.nn.functional.linear` computes, by oneDNN where that is faster: [..., in] -> [..., out]."""
-    dtype = product_dtype(x)
-    if not _onednn_is_faster(x.numel() * len(weight), weight, dtype):
+    dtype, learns = product_dtype(x), torch.is_grad_enabled()
+    n_products = x.numel() * len(weight)
+    if not learns and x.numel() == x.shape[-1] and n_products > _SMALL_ROW and _mkl_multiplies(weight, dtype):
+        row = _row(x, weight)
+        return (row if bias is None else row + bias).view(*x.shape[:-1], -1)
+    if not _onednn_is_faster(n_products, weight, dtype):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
-    found: Tensor = _Linear.apply(rows, weight, bias, dtype)  # type: ignore[no-untyped-call]  # not annotated
+    if learns:
+        found: Tensor = _Linear.apply(rows, weight, bias, dtype)  # type: ignore[no-untyped-call]  # not annotated
+    else:
+        found = _onednn(rows.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
     return found.view(*x.shape[:-1], -1)
+
+
+def _row(x: Tensor, weight: Tensor) -> Tensor:
+    """The product of a single row with a weight [out, in]: [out].
+
+    MKL multiplies one row on one thread, at half of the rate that it reads weights at. As a batch of products, one for
+    each thread, of weights times a column, it reads them as fast as the memory goes.
+    """
+    n_out, width = weight.shape
+    parts = max(2, torch.get_num_threads())
+    whole, column = n_out // parts * parts, x.reshape(1, width).t()  # strides of 1 and 1 lead MKL another, slow way
+    found = torch.bmm(weight[:whole].view(parts, -1, width), column.expand(parts, width, 1)).view(whole)
+    return found if whole == n_out else torch.cat([found, (weight[whole:] @ column).view(-1)])
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -61,9 +82,18 @@ def _onednn_is_faster(n_products: int, weight: Tensor, dtype: torch.dtype) -> bo
     which has no AVX-512 for processors that are not Intel's: on an EPYC (Zen 5) 200 to 220 GFLOP/s where oneDNN has 400
     to 500.
     """
-    if weight.device.type != "cpu" or n_products < _SMALL_PRODUCT or torch.compiler.is_exporting():
+    if n_products < _SMALL_PRODUCT:
         return False
-    return _mkl_lags() if dtype == torch.float32 else dtype == torch.bfloat16 and weight.dtype != torch.float64
+    if dtype == torch.float32:
+        return _mkl_multiplies(weight, dtype)
+    runs_here = weight.device.type == "cpu" and not torch.compiler.is_exporting()
+    return runs_here and dtype == torch.bfloat16 and weight.dtype != torch.float64
+
+
+def _mkl_multiplies(weight: Tensor, dtype: torch.dtype) -> bool:
+    """Whether MKL would multiply, and slowly."""
+    runs_here = weight.device.type == "cpu" and not torch.compiler.is_exporting()
+    return runs_here and dtype == torch.float32 and weight.dtype == dtype and _mkl_lags()
 
 
 @functools.cache

@@ -24,6 +24,7 @@ def by_onednn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         return found
 
     monkeypatch.setattr(products, "_SMALL_PRODUCT", 0)
+    monkeypatch.setattr(products, "_SMALL_ROW", 0)
     monkeypatch.setattr(products, "_mkl_lags", lambda: True)
     monkeypatch.setattr(products, "_onednn", counted)
     return seen
@@ -51,6 +52,22 @@ def test_a_layer_is_torchs(
         assert ours is not None
         assert theirs is not None
         assert (ours.double() - theirs).norm() <= tolerance * theirs.norm()
+
+
+@pytest.mark.parametrize("shape", [(24,), (1, 1, 24), (2, 24), (3, 7, 24), (1, 24, 24)])
+@pytest.mark.parametrize(("out", "bias"), [(1, True), (56, True), (57, True), (57, False)])
+def test_a_layer_that_only_answers_is_torchs(
+    by_onednn: list[tuple[int, ...]], shape: tuple[int, ...], out: int, bias: bool
+) -> None:
+    layer = products.Linear(24, out, bias)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found = layer(x)
+        with autocast(torch.device("cpu"), torch.bfloat16):
+            assert layer(x).dtype == torch.bfloat16
+    plain = x.double() @ layer.weight.double().T + (layer.bias.double() if bias else 0)
+    torch.testing.assert_close(found.double(), plain.detach(), atol=1e-6, rtol=1e-5)
+    assert len(by_onednn) == (1 if x.numel() == 24 else 2)  # a single row in float32 is no product of oneDNN's
 
 
 def test_the_loss_of_a_vocabulary_is_the_plain_one(by_onednn: list[tuple[int, ...]]) -> None:
