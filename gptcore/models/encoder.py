@@ -113,6 +113,12 @@ class Encoder(Network):
             x = self.widen(x)  # (B, T, D)
         return x
 
+    def compile_layers(self) -> None:
+        """See :meth:`Network.compile_layers`: sub-layer by sub-layer, some of which others share."""
+        for part in (*self.attention, *self.feed_forward):
+            part.compile(dynamic=False)
+        self.compiled = True
+
     def layer_parts(self, layer: int) -> list[nn.Module]:
         """See :meth:`Network.layer_parts`."""
         return [self.attention[self._place(layer, "attention")], self.feed_forward[self._place(layer, "feed-forward")]]

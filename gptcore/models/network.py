@@ -45,6 +45,11 @@ class Network(nn.Module, ABC):
     """A network of a family. Below it: those that predict the next token, and encoders."""
 
     config: NetworkConfig
+    compiled: bool = False
+    """Whether passes in training run as :meth:`compile_layers` has them."""
+
+    def compile_layers(self) -> None:
+        """Have torch.compile fuse what the layers do between their products; nothing where a network has none."""
 
     def flops_per_token(self, n_positions: int) -> float:
         """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward: see

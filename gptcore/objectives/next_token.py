@@ -77,7 +77,7 @@ def language_model_objective(model: LanguageModel) -> Objective:
         weights = (targets != IGNORE_INDEX) * batch["weight"]
         table = model.table()
         hidden = model.states(batch["inputs"], table)  # (B, T, D)
-        loss = fused_language_model_loss(hidden, model.words(table), targets, weights)
+        loss = fused_language_model_loss(hidden, model.words(table), targets, weights, model.compiled)
         return loss, {"loss": loss}
 
     return objective

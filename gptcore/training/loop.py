@@ -103,6 +103,8 @@ class Training:
     """Of another training in the same workspace that came before; log and costs go on from there."""
     log_bytes: int = 0
     """How long the log was then."""
+    compile: Callable[[], None] | None = None
+    """Has the network compiled, before the first update; None: it stays as it is."""
     after: int = 0
     """How many updates another training will make in the workspace after this one, at most."""
 
@@ -163,6 +165,7 @@ class Trainer:
         self._unread: list[Tensor] = []  # per update since the last reading: [n_metrics + 1], on the device
         self._read: list[list[float]] = []  # per update since the last log line
         self._due: dict[int, float] = {}  # updates after which an evaluation is due, and how much it scores
+        self._compiled = training.compile is not None
         self._saved = (-1, -1)  # step and last evaluation of the newest checkpoint
         self._clock = self._wall_clock = 0.0  # since when training and wall seconds are not counted yet
         self._resumed_at = (0, 0.0)  # updates made and seconds trained before this attempt
@@ -175,6 +178,8 @@ class Trainer:
         :raises InputError: if the workspace belongs to a run with other settings.
         """
         log_size = self._resume()
+        if self._compiled and self.training.compile is not None:
+            self.training.compile()
         self._resumed_at = (self.at.step, self.at.train_seconds)
         steps = range(1, self.training.total_steps + 1)
         self._due = {step: amount for step in steps if (amount := self.monitor.due(step))}
@@ -328,6 +333,7 @@ class Trainer:
                 "schedule": {"updates_made": self.at.step, "lr": self.optimizer.param_groups[0]["lr"]},
                 "data": {"next_update": self.at.step, "accumulated_micro_batches": 0},
                 "rng": states,
+                "compiled": self._compiled,
                 "unlogged": self._read,
                 "metrics_bytes": self.log.sync(),
                 "monitor": self.monitor.state(),
@@ -349,6 +355,7 @@ class Trainer:
         restore_optimizer(self.optimizer, self.model, found.tensors("optimizer"))
         self.at = Progression(**state["progression"])
         self._saved = (self.at.step, self.at.evaluated)
+        self._compiled = state.get("compiled", False)  # what is compiled draws other dropout
         self._read = [list(row) for row in state["unlogged"]]
         self.monitor.restore(state["monitor"])
         if len(state["rng"]) == self.world.size:
@@ -357,6 +364,8 @@ class Trainer:
             rng.seed_everything(rng.derive_seed(self.training.settings.seed, "training", self.world.rank, self.at.step))
         if self.world.main:
             print(f"resuming from {found.folder} after update {self.at.step}", file=sys.stderr, flush=True)
+            if self._compiled and self.training.compile is None:
+                print("what was compiled before is not now: other bits follow", file=sys.stderr, flush=True)
         return int(state["metrics_bytes"])
 
 

@@ -7,7 +7,8 @@ validation/ and meta.json, "tokenizer_digest": str, "workspace": folder, "thread
 folder whose weights it goes on from (left out: weights drawn by the seed), "sharded": whether each of several processes
 holds a part of the weights only (left out: no), "teacher": a model's folder that it learns from, with "distil", fields
 of DistilConfig (left out: from the text alone), "entities": a folder with what is known of entities and of their
-mentions in the shards (left out: nothing)}.
+mentions in the shards (left out: nothing), "compiled": whether torch.compile makes its updates faster (left out: where
+that pays)}.
 
 The workspace then holds model/ (config.json, model.safetensors, meta.json), snapshots/ (models on the way there),
 checkpoints/, metrics.jsonl and result.json. Exit codes: gptcore.machine.process.
@@ -24,16 +25,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object, sha256_file, write_json_atomic
 from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape, start_config
 from gptcore.config.distillation import check_teacher
+from gptcore.config.operations import pretraining_flops
 from gptcore.data.shards import Mentions, Shards
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITIES_FILE, Entities
 from gptcore.machine import process, rng
+from gptcore.machine.device import pays_to_compile
 from gptcore.machine.distributed import Step, World, shard, whole
 from gptcore.models.files.layout import read_model
 from gptcore.models.knowledge_encoder import KnowledgeEncoder
@@ -67,6 +71,7 @@ class PretrainJob(Job):
     teacher: Path | None = None
     distil: DistilConfig | None = None
     entities: Path | None = None
+    compiled: bool | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> PretrainJob:
@@ -203,6 +208,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         keep_checkpoints=config.keep_checkpoints,
         checkpoint_every=config.checkpoint_every,
         muon=config.optimizer == "muon",
+        compile=partial(_compile, trained) if _compiles(job, total_steps, world) else None,
     )
     progress = Trainer(training, job.workspace, world, stop).run()
     finish_language_model(
@@ -216,6 +222,19 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         scores={"train/loss": progress.metrics["train/loss"], **monitor.scores},
         others=others,
     )
+
+
+def _compiles(job: PretrainJob, total_steps: int, world: World) -> bool:
+    """Whether the job says so, or where it leaves that open, whether it pays. (Sharded weights were not tried.)"""
+    if job.compiled is not None or world.sharded:
+        return bool(job.compiled)
+    return pays_to_compile(pretraining_flops(job.model, job.pretrain, total_steps) / world.size, world.device)
+
+
+def _compile(trained: nn.Module) -> None:
+    for part in trained.modules():
+        if isinstance(part, Network):
+            part.compile_layers()
 
 
 def _split(job: PretrainJob, name: str) -> Shards:

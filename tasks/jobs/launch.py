@@ -23,6 +23,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
 from tasks.jobs.placement import Running, start_job
+from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
 Records = list[dict[str, Any]]
@@ -136,7 +137,8 @@ def run_job(
 def _environment() -> dict[str, str]:
     """The variables that a job is given; how its threads wait is left out where the environment says that itself."""
     said = "OMP_WAIT_POLICY" in os.environ
-    return {name: value for name, value in _ENVIRONMENT.items() if not (said and name == "GOMP_SPINCOUNT")}
+    given = {**_ENVIRONMENT, "TORCHINDUCTOR_CACHE_DIR": str(state_folder() / "compiled")}  # found by the jobs to come
+    return {name: value for name, value in given.items() if not (said and name == "GOMP_SPINCOUNT")}
 
 
 class MetricsTail:

@@ -30,8 +30,7 @@ from gptcore.config import EncoderConfig, NetworkConfig, preset_named
 from gptcore.config.operations import operations_of_update
 from gptcore.families import FAMILIES
 from gptcore.machine.device import autocast, matrix_product_speed, model_flops_utilisation, pick_device, pick_dtype
-from gptcore.models.encoder_parts import FeedForward, SelfAttention
-from gptcore.models.transformer import Block
+from gptcore.models.network import Network
 from gptcore.training.optim import adam
 from tests.benchmarks.learners import Learner, preset_of
 
@@ -199,6 +198,7 @@ def _settings(t: Trial, case: Case) -> Case:
     common = {"steps": steps, "batch_size": 16, "micro_batch_size": None if whole else 8, "warmup_steps": steps // 10}
     common |= {"eval_every": max(1, steps // 8), "eval_tokens": 2048, "checkpoint_every": steps // 3 + 1}
     told = {"shards": str(encoded), "tokenizer_digest": meta["tokenizer_digest"], "model": model}
+    told |= {"compiled": True} if case.get("compiled") else {}
     if family.teacher:
         distil = recorded(preset_named("demo", {"family": family.name}).distil)
         told |= {"distil": distil, "teacher": str(t.work / "forms/pretrain-bert/model")}
@@ -234,6 +234,7 @@ def _named(t: Trial) -> list[tuple[str, Case]]:
     found: list[tuple[str, Case]] = []
     for case in t.cases:
         parts = ["finetune" if "task" in case else "pretrain", case["family"], case.get("task", "")]
+        parts += ["compiled"] if case.get("compiled") else []
         parts += [f"{key} {value}" for key, value in case.get("settings", {}).items() if key != "steps"]
         found.append((" ".join(part for part in parts if part), case))
     return found
@@ -303,18 +304,19 @@ def updates(t: Trial) -> None:
 
 
 def _updated(t: Trial, case: Case, by: str, title: str) -> str:
-    torch.use_deterministic_algorithms(GPU and by in ("ours", "ours, compiled"))
+    torch.use_deterministic_algorithms(GPU and by in ("ours", "ours, eager"))
     config = t.network(case)
     learner = Pupil(config, 2 if t.small else case["rows"])
     trained, loss = learner.trained, learner.loss
     if "ours" not in by:
         trained.cpu()
         trained, loss = benchmark("peers").theirs(learner, by)
-    blocks: list[nn.Module] = [
-        part for part in trained.modules() if isinstance(part, Block | SelfAttention | FeedForward)
-    ]
-    for part in (blocks or [trained]) if "compiled" in by else ():
-        part.compile()
+    if by.endswith("compiled"):
+        trained.compile()
+    elif not by.endswith("eager") and "ours" in by and not t.small:  # as a long job does
+        for part in trained.modules():
+            if isinstance(part, Network):
+                part.compile_layers()
     optimizer = adam(trained.to(DEVICE).train(), learner.settings)
     work, began = benchmark("step").updating(trained, loss, BEST, 1, optimizer), time.perf_counter()
     work()
@@ -366,7 +368,7 @@ def _profiled(t: Trial, title: str, work: Callable[[], object], wall: float) -> 
 
 
 PARTS = {f.__name__: f for f in (environment, parity, world, resume)}
-PARTS |= dict.fromkeys(("forms", "finetune", "books"), jobs) | dict.fromkeys(("speed", "compiled", "profile"), updates)
+PARTS |= dict.fromkeys(("forms", "finetune", "books"), jobs) | dict.fromkeys(("speed", "profile"), updates)
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
