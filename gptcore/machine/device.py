@@ -51,6 +51,7 @@ def pick_device(local_rank: int) -> torch.device:
         return torch.device("cpu")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for to be deterministic
     torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.allow_tf32 = False  # which torch leaves on where it is off for products; the LSTM is cuDNN's
     # on by default with the line above; it fills every new tensor with NaN, which nothing here reads
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # not in stubs
     device = torch.device("cuda", local_rank % torch.cuda.device_count())

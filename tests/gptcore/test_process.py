@@ -459,9 +459,11 @@ def test_on_a_gpu_torch_refuses_what_has_no_order_instead_of_warning(monkeypatch
     try:
         pick_device(0)
         assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.backends.cudnn.allow_tf32
         assert not torch.is_deterministic_algorithms_warn_only_enabled()  # attention would add as it comes
         with order_unchecked():
             assert not torch.are_deterministic_algorithms_enabled()
         assert torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.allow_tf32 = True

@@ -112,7 +112,7 @@ class Pupil(Learner):
 
     def measured(self, device: torch.device, dtype: torch.dtype, tf32: bool = False) -> dict[str, Tensor]:
         """Loss, logits and all gradients, without dropout."""
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         self.to(device)
         self.trained.eval()
         for part in self.trained.modules():
