@@ -120,13 +120,14 @@ def decode(blocks: Iterable[bytes], name: str, strict: bool, read: Read, start: 
         position += len(block)
         if first and text:
             text, first = text.removeprefix("\ufeff"), False
-        text = _MARKS.sub(lambda mark: _count(mark, read, ord(mark[0]) - 0xDC00), text)
+        if any(map(text.__contains__, _MARKS)):
+            text = re.sub(f"[{_MARKS}]", lambda mark: _count(mark, read, ord(mark[0]) - 0xDC00), text)
         if text:
             yield text
 
 
 _MARK = "gptcore.mark-undecodable"
-_MARKS = re.compile("[\udc01-\udc04]")
+_MARKS = "\udc01\udc02\udc03\udc04"
 
 
 def _mark(error: UnicodeError) -> tuple[str, int]:
@@ -150,11 +151,15 @@ def _count(mark: re.Match[str], read: Read, n: int) -> str:
     return "\ufffd"
 
 
-def unified(pieces: Iterable[str], read: Read) -> Iterator[str]:
+def without_surrogates(text: str, read: Read) -> str:
+    """Lone surrogates, which JSON may hold, as U+FFFD; counted in ``read``."""
+    return _SURROGATES.sub(lambda mark: _count(mark, read, 1), text)
+
+
+def unified(pieces: Iterable[str]) -> Iterator[str]:
     """One spelling of line ends, so that the same book saved on another system is the same document."""
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     for piece in pieces:
-        piece = _SURROGATES.sub(lambda mark: _count(mark, read, 1), piece)
         if text := newlines.decode(piece):
             yield text
     if text := newlines.decode("", final=True):

@@ -23,7 +23,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_file
 from gptcore.base.filesystems import file_system, misspelt
 from gptcore.config import CorpusConfig
-from gptcore.text.decoding import Read, as_utf8, decode, unified
+from gptcore.text.decoding import Read, as_utf8, decode, unified, without_surrogates
 from gptcore.text.gutenberg import strip_gutenberg
 
 BLOCK = 1 << 18  # bytes read at a time
@@ -134,7 +134,7 @@ def read_documents(source: Source, config: CorpusConfig, read: Read) -> Iterator
         ``config.strict``. Names the file and the line, row or byte.
     """
     for pieces in _READERS[source.kind](source, config, read):
-        text = unified(pieces, read)
+        text = unified(pieces)
         yield strip_gutenberg(text) if config.strip_gutenberg else text
 
 
@@ -180,7 +180,7 @@ def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Iterator[It
             read.undecodable += undecoded.undecodable
             read.example = read.example or undecoded.example
             read.bytes += len(text.encode("utf-8", "surrogatepass"))
-            yield iter([text])
+            yield iter([without_surrogates(text, read)])
 
 
 def _json_field(row: str, field: str, where: str) -> str:
