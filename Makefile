@@ -25,7 +25,8 @@ require-python = $(if $(filter 3.11 3.12 3.13,$(USED)),,$(error Python 3.11, 3.1
   $(or $(USED),none) ($(if $(held),$(VENV),$(PYTHON))): make $(MAKECMDGOALS) PYTHON=$(or $(firstword $(OTHERS)),python3.12)))
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Modules are compiled when they are first imported, a fifth of those that are installed.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help demo test test-slow docs fuzz audit chaos lint format coverage wheel-demo readme-figures up full down status bench clean
 .DEFAULT_GOAL := help

@@ -48,8 +48,9 @@ def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run_pipeline(folder: Path, family: str, select: str = "dev") -> None:
-    """As it was run then, when dev rows chose epochs."""
+    """As it was run then, when dev rows chose epochs, and the preset had Adam."""
     overrides = tomllib.loads((folder / "settings.toml").read_text())
+    overrides["pretrain"] = {"optimizer": "adam", "lr": 2e-3, "warmup_steps": 100, **overrides.get("pretrain", {})}
     overrides["finetune"] = {**overrides.get("finetune", {}), "select": select}
     form = {"preset": "demo", "family": family, "overrides": overrides, "tasks": ["rte"], "seeds": 1}
     places = {"corpus": "world/books", "datasets": "world/datasets", "store": "store"}
