@@ -8,11 +8,13 @@ from flows.forms.checks import check_from_task
 from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
+from flows.servers.temporary_server import is_temporary
 from flows.trainings.chain import run_chain
 from flows.trainings.grid import arms_of
 from flows.trainings.leaderboard import score_tasks
 from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
+from tasks.jobs.launch import warm_up
 from tasks.report.card import stages_table, table
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.evaluation import check_blimp, score_blimp
@@ -32,6 +34,8 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     blimp = bool(parameters.datasets) and has_blimp(parameters.datasets)
     if blimp:
         check_blimp(Store(parameters.store), parameters.datasets)
+    if is_temporary() and not Store(parameters.store).list("pretrain"):  # a new store: what follows trains, and here
+        warm_up()
     chain = run_chain(parameters, whole=False)
     sections = {"Stages": stages_table(chain.store, chain.stages)}
     if blimp:

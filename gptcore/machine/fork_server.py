@@ -1,8 +1,8 @@
 """Jobs as forks of a process that has their imports behind it: a short fine-tune is half imports.
 
-:func:`fork_job` asks that process for a job. There is one a process that asks, started with the second such job in a
-row of one environment, or beside a pre-training, which fine-tunes mostly follow; jobs do not wait for its imports, but
-are processes of their own until then. It ends when another has taken its place and its jobs have ended, or with the
+:func:`fork_job` asks that process for a job. There is one a process that asks, started by :func:`warm_up` or with the
+second such job in a row of one environment; jobs do not wait for its imports, but are processes of their own until
+then. It ends when another has taken its place and its jobs have ended, or with the
 process that asks: it learns either from a closed socket, so that it does not matter which thread started it. Its own
 command is
 
@@ -60,21 +60,28 @@ def fork_job(
 ) -> WarmProcess | None:
     """The job as a fork; None where it has to be a process of its own.
 
-    That is: another kind of job, the first one of an environment (it may be the only one, unless it is a pre-training;
-    what a library reads once cannot be changed), or a process that has not imported all yet, does not start or was
-    killed.
+    That is: another kind of job, the first one of an environment (it may be the only one; what a library reads once
+    cannot be changed), or a process that has not imported all yet, does not start or was killed.
 
     :param environment: all of the job's, but for its parent and its outcome.
     """
-    global _latest, _warm  # noqa: PLW0603  # one a process
+    global _latest  # noqa: PLW0603  # one a process
     if module not in WARM_MODULES or not sys.platform.startswith("linux"):
         return None
+    again, _latest = environment == _latest, dict(environment)
+    if again:
+        warm_up(environment)
     with _lock:
-        again, _latest = environment == _latest or module == WARM_MODULES[1], dict(environment)
-        if again and (_warm is None or _warm.environment != environment or _warm.process.poll() is not None):
-            _warm = _Warm(environment)
         warm = _warm if _warm is not None and _warm.environment == environment and _warm.ready else None
     return warm.fork(module, job, outcome, log) if warm is not None else None
+
+
+def warm_up(environment: Mapping[str, str]) -> None:
+    """Start the process that forks jobs of an environment, unless it is there: several are to come."""
+    global _warm  # noqa: PLW0603  # one a process
+    with _lock:
+        if _warm is None or _warm.environment != environment or _warm.process.poll() is not None:
+            _warm = _Warm(environment)
 
 
 class WarmProcess:

@@ -21,8 +21,10 @@ from typing import Any, BinaryIO
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
+from gptcore.machine import fork_server
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
-from tasks.jobs.placement import Running, start_job
+from tasks.jobs.devices import visible_gpus
+from tasks.jobs.placement import Running, on_cluster, start_job
 from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,12 @@ def jobs_of_threads() -> Iterator[None]:
 def jobs_are_stopped() -> bool:
     """Whether :func:`stop_jobs` was called: trying a job again would only be refused."""
     return _stopping.is_set()
+
+
+def warm_up() -> None:
+    """Begin to import what jobs need, of which several are to come: on a CPU they are forks."""
+    if not visible_gpus() and not on_cluster():
+        fork_server.warm_up({**_environment(), **os.environ})
 
 
 def run_job(

@@ -240,10 +240,10 @@ def test_a_forked_pre_training_has_the_bits_of_a_process_of_its_own(
         job.write_text(json.dumps(job_for(job.parent)), encoding="utf-8")
     subprocess.run([sys.executable, "-m", PRETRAIN, str(jobs[0])], check=True, capture_output=True)
     _end_warm()
-    with open(os.devnull, "wb") as log:
-        assert fork_job(PRETRAIN, jobs[1], tmp_path / "none", log, ENVIRONMENT) is None  # it need not wait,
-    assert fork_server._warm is not None  # and what follows it is forked
+    fork_server.warm_up(ENVIRONMENT)
+    wait_for(lambda: fork_server._warm.ready)  # so that even the first job of all is a fork
     assert forked(jobs[1], PRETRAIN).wait(120) == 0
+    assert fork_server._latest == ENVIRONMENT
     assert_same_run(jobs[1].parent, jobs[0].parent)
 
 
