@@ -65,7 +65,7 @@ def fork_job(
 
     :param environment: all of the job's, but for its parent and its outcome.
     """
-    global _latest  # noqa: PLW0603  # one a process
+    global _latest  # one a process
     if module not in WARM_MODULES or not sys.platform.startswith("linux"):
         return None
     again, _latest = environment == _latest, dict(environment)

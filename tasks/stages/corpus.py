@@ -54,10 +54,11 @@ def generate_world(store: Store, seed: int = SEED) -> Artifact:
     def produce(out: Path) -> dict[str, Any]:
         for leftover in out.iterdir():  # of a killed run: the world is written in seconds, so from the start
             shutil.rmtree(leftover)
-        return generate(out, seed)
+        told = Meter("storyworld", "books")
+        return generate(out, seed, progress=lambda done, books: told("", done, books))
 
-    told = "synthetic: {books} books, {dataset_files} files of datasets"
-    return build(store, recipe, produce, "storyworld", told.format_map).artifact
+    made = "synthetic: {books} books, {dataset_files} files of datasets"
+    return build(store, recipe, produce, "storyworld", made.format_map).artifact
 
 
 _SMALL_TO_CLEAN, _SMALL_TO_ENCODE = 1_000_000, 4_000_000
