@@ -55,7 +55,7 @@ def generate_world(store: Store, seed: int = SEED) -> Artifact:
         for leftover in out.iterdir():  # of a killed run: the world is written in seconds, so from the start
             shutil.rmtree(leftover)
         told = Meter("storyworld", "books")
-        return generate(out, seed, progress=lambda done, books: told("", done, books))
+        return generate(out, seed, progress=lambda done, books: told("write", done, books))
 
     made = "synthetic: {books} books, {dataset_files} files of datasets"
     return build(store, recipe, produce, "storyworld", made.format_map).artifact
