@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+import torch
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -47,6 +48,8 @@ _MOST_CHARACTERS = 50_000
 """Of a text: ten times RACE's longest passage. A text whose windows take a minute would keep all others waiting."""
 _PASS_ROWS = 512
 """Rows of several requests that are answered together."""
+_BRIEF_PASS = 2e9
+"""Characters times weights, up to which a second thread is no sooner done than it is awake: some 4 ms on one core."""
 _GRACE_SECONDS = 30
 _BODY_SECONDS = 10.0
 """For a request to arrive: less than the grace at the end, so that none is cut off without an answer."""
@@ -75,7 +78,7 @@ class Predictions:
     path = "/predict"
 
     def __init__(self, model: TaskModel) -> None:
-        self._model = model
+        self._model, self._threads = model, torch.get_num_threads()
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
         """See :class:`Service`."""
@@ -94,6 +97,8 @@ class Predictions:
 
     def answer(self, items: Sequence[Any]) -> list[Any]:
         """See :class:`Service`."""
+        characters = sum(len(text) for item in items for text in (*item.fields, *item.choices))
+        torch.set_num_threads(1 if characters * self._model.n_multiplied <= _BRIEF_PASS else self._threads)
         return list(self._model.described(items))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -74,15 +75,16 @@ def logits_of(
     :param progress: called with the number of rows (of windows, where texts are read in these) done since the last
         call.
     """
-    training = model.training
-    model.eval()
+    if training := model.training:  # both go through all parts, which takes as long as a layer of a short row
+        model.eval()
     logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
     for chosen, found in passes(model, rows, device, dtype):
         for row, values in zip(chosen, found, strict=True):
             logits[row] = values
         if progress is not None:
             progress(len(chosen))
-    model.train(training)
+    if training:
+        model.train()
     return logits
 
 
@@ -207,6 +209,11 @@ class TaskModel:
         self._device = pick_device(0)
         self._model = model.to(self._device)
         self._reader = replace(reader_for(model, self.spec, config.get("part_tokens")), pieces=tokenizer.specials)
+
+    @cached_property
+    def n_multiplied(self) -> int:
+        """Weights that every position is multiplied with."""
+        return sum(part.weight.numel() for part in self._model.modules() if isinstance(part, nn.Linear))
 
     def answers(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[Answer]:
         """Every row with its logits, in the order given.

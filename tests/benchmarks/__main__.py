@@ -19,7 +19,7 @@ _PARTS += ("step", "updates", "encoders")
 def main() -> None:
     """Print the machine, then the table."""
     parser = argparse.ArgumentParser(description="What this machine does a second, beside the peers.")
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of a turn, of three each (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a turn, of three each (%(default)s)")
     parser.add_argument("--only", default=",".join(_PARTS), help="of %(default)s")
     options = parser.parse_args()
     names = ("torch", "transformers", "tokenizers", "ftfy", "spacy", "pyarrow")

@@ -1,32 +1,37 @@
-"""Models that serve: `gptmill serve` under load, and tables of rows beside a transformers pipeline."""
+"""Models that answer: tables of rows, and `gptmill serve` under load, beside transformers' pipeline and onnxruntime.
+
+A network of the preset small's shape with random weights, rows of SST-2. The clients are threads of this process, on
+the same cores as the server.
+"""
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
+import http.client
 import itertools
+import json
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import psutil
-import requests
 import torch
-from transformers import AutoTokenizer, OpenAIGPTForSequenceClassification, pipeline
+from transformers import OpenAIGPTForSequenceClassification
 
 from gptcore.config import small
-from gptcore.evaluation.exported import INT8, MODEL, write_onnx
-from gptcore.evaluation.predict import predict_rows
+from gptcore.evaluation.exported import INT8, MODEL
 from gptcore.models.classifier import ClassificationModel
 from gptcore.models.files.layout import export_hugging_face
-from gptcore.models.onnx import OnnxClassifier
+from gptcore.models.onnx import OnnxClassifier, export_onnx, quantise_onnx
 from gptcore.models.transformer import GPT
-from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import task_spec
 from gptcore.text.tokenizer import Tokenizer
@@ -34,23 +39,28 @@ from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tasks.tracking.pyfunc import TaskPredictor
 from tests.benchmarks.finetune import network, sources
+from tests.benchmarks.peer_server import pipeline_of
 from tests.benchmarks.step import as_transformers
-from tests.benchmarks.table import Rate, Work, beside, in_turns, line, shown
-from tests.gptcore.tiny_tasks import task_rows
+from tests.benchmarks.table import Rate, Work, beside, line
 
 _TASK = "sst2"
-_CLIENTS, _REQUESTS, _READY = 32, 10_000, 3
 _ROWS = 512
+_SERVERS = {
+    "pipeline": ("transformers' pipeline, a plain server", ">= 1.0x"),
+    "compiled": ("the same compiled", ">= 1.0x"),
+    "onnx": ("ours with the network in onnxruntime", ""),
+}
+_CLIENTS, _TURNS = (1, 16), 3
 
 
 def run(seconds: float, folder: Path) -> None:
-    """Rows 15 and 16: a fine-tuned model of the preset small's shape, random weights."""
+    """Rows 15 and 16."""
     datasets, tokenizer = sources(folder)
     texts = [row.fields[0] for row in load_task(_TASK, str(datasets), "dev")]
     model = _stored(folder / "store", tokenizer)
-    _tables(model, tokenizer, texts, folder, seconds)
-    _onnx(model, tokenizer, datasets, folder, seconds)
-    _load(model, texts)
+    _exports(Path(model.url), tokenizer, folder)
+    _tables(model, texts, folder, seconds)
+    _load(model, texts, folder, seconds)
 
 
 def _stored(root: Path, tokenizer: Tokenizer) -> Artifact:
@@ -70,103 +80,123 @@ def _stored(root: Path, tokenizer: Tokenizer) -> Artifact:
     return store.build(Recipe("finetune", 1, {"task": _TASK}, {"tokenizer": vocabulary}), weights).artifact
 
 
-def _tables(model: Artifact, tokenizer: Tokenizer, texts: Sequence[str], folder: Path, seconds: float) -> None:
-    """Row 15: what `mlflow.pyfunc` calls, beside transformers' own pipeline with the same network and vocabulary."""
-    ours = TaskPredictor(model)
-    table = pd.DataFrame({"sentence": list(itertools.islice(itertools.cycle(texts), _ROWS))})
+def _exports(artifact: Path, tokenizer: Tokenizer, folder: Path) -> None:
+    """The model for onnxruntime, and a network of its sizes for transformers."""
+    (folder / "model").symlink_to(artifact / "model")
+    tokenizer.save(folder / "tokenizer")
+    export_onnx(ClassificationModel.load(folder / "model")[0], folder / MODEL)
+    quantise_onnx(folder / MODEL, folder / INT8)
     config = dataclasses.replace(small().model, n_vocab=tokenizer.n_vocab)
     export_hugging_face(GPT(config, torch.Generator().manual_seed(0)), tokenizer, folder / "peer")
-    theirs = OpenAIGPTForSequenceClassification(as_transformers(config)).eval()
-    words = AutoTokenizer.from_pretrained(str(folder / "peer"))
-    words.pad_token = words.pad_token or words.unk_token
-    theirs.config.pad_token_id = words.pad_token_id
-    peer = pipeline("text-classification", model=theirs, tokenizer=words, device="cpu")
-
-    def answered() -> float:
-        return float(len(ours.predict(table)))
-
-    def piped(batch: int) -> float:
-        return float(len(peer(list(table["sentence"]), batch_size=batch, truncation=True, max_length=config.n_ctx)))
-
-    one = (lambda: piped(1), ">= 2x", "transformers' pipeline")
-    batches = (lambda: piped(32), ">= 2x", "the same with batches of 32")
-    beside("15", f"a table of {_ROWS} rows, {_TASK}", "rows/s", seconds, answered, one, batches, warm=1)
+    OpenAIGPTForSequenceClassification(as_transformers(config)).save_pretrained(folder / "peer")
 
 
-def _onnx(model: Artifact, tokenizer: Tokenizer, datasets: Path, folder: Path, seconds: float) -> None:
-    """Row 15, too: encoded dev rows through onnxruntime, in float32 and with int8 weights, beside torch in float32."""
-    spec, cpu, source = task_spec(_TASK), torch.device("cpu"), Path(model.url) / "model"
-    encode_task(spec, str(datasets), tokenizer, folder / "encoded")
-    write_onnx(source, tokenizer, folder / "encoded", folder / "onnx", int8=True)
-    classifier, _ = ClassificationModel.load(source)
-    sizes = {name: getattr(classifier.gpt.config, name) for name in ("n_ctx", "n_vocab")}
-    rows = task_rows(spec, folder / "encoded", "dev", **sizes, max_rows=_ROWS, seed=0)
-    models = {"torch": classifier, "onnx": OnnxClassifier(folder / "onnx" / MODEL)}
-    models["int8"] = OnnxClassifier(folder / "onnx" / INT8)
+def _tables(model: Artifact, texts: Sequence[str], folder: Path, seconds: float) -> None:
+    """Row 15: what `mlflow.pyfunc` calls."""
+    table = pd.DataFrame({"sentence": list(itertools.islice(itertools.cycle(texts), _ROWS))})
 
-    def passed(name: str) -> Work:
-        return lambda: float(len(predict_rows(models[name], spec, rows, cpu).logits))
+    def answered(file: str = "") -> Work:
+        ours = TaskPredictor(model)
+        if file:
+            ours._model._model = OnnxClassifier(folder / file)
+        return lambda: float(len(ours.predict(table)))
 
-    found = in_turns({name: passed(name) for name in models}, seconds)
-    for name, file in (("onnx", MODEL), ("int8", INT8)):
-        size = (folder / "onnx" / file).stat().st_size / 1e6
-        what = f"encoded rows, {_TASK}, onnxruntime, {file} ({size:.1f} MB)"
-        line("15", what, found[name], found["torch"], "rows/s", "", "ours in torch, float32")
+    def piped(batch: int, compiled: bool = False) -> Work:
+        peer, longest = pipeline_of(folder, compiled), small().model.n_ctx
+        rows = list(table["sentence"])
+        return lambda: float(len(peer(rows, batch_size=batch, truncation=True, max_length=longest)))
+
+    peers = [
+        (piped(1), ">= 2x", "transformers' pipeline"),
+        (piped(32), ">= 2x", "the same with batches of 32"),
+        (piped(32, compiled=True), ">= 1.3x", "the same compiled"),
+        (answered(MODEL), "", "ours with the network in onnxruntime"),
+        (answered(INT8), "", "that with int8 weights"),
+    ]
+    beside("15", f"a table of {_ROWS} rows, {_TASK}", "rows/s", seconds, answered(), *peers, warm=1)
 
 
-def _load(model: Artifact, texts: Sequence[str]) -> None:
-    """Row 16: seconds until a server answers, then 10,000 requests from 32 clients."""
-    ready = []
-    for turn in range(_READY):
-        process, url, waited = _served(model)
-        ready.append(waited)
-        if turn < _READY - 1:
-            process.terminate()
-            process.wait()
+def _load(model: Artifact, texts: Sequence[str], folder: Path, seconds: float) -> None:
+    """Row 16: seconds until a server answers, then requests of a row each from so many clients."""
+    commands = {"ours": ["flows.cli", "serve", model.url, "--port"]}
+    commands |= {kind: ["tests.benchmarks.peer_server", kind, str(folder)] for kind in _SERVERS}
+    bodies = [json.dumps({"sentence": text}).encode() for text in texts]
+    rates: dict[tuple[str, int], list[float]] = {(kind, n): [] for kind in commands for n in _CLIENTS}
+    waits: dict[tuple[str, int], list[float]] = {key: [] for key in rates}
+    ready, memory = [], 0.0
+    for kind in list(commands) * _TURNS:
+        with _served(commands[kind]) as (process, port, waited):
+            _asked(port, bodies, _CLIENTS[-1], seconds)  # their words and lengths have been met then
+            for clients in _CLIENTS:
+                done, spent = _asked(port, bodies, clients, seconds)
+                rates[kind, clients].append(len(done) / spent)
+                waits[kind, clients] += done
+            if kind == "ours":
+                ready.append(waited)
+                memory = psutil.Process(process.pid).memory_info().rss / 1e9
     line("16", "`gptmill serve`, from its start to its first answer", Rate(tuple(ready)), None, "s", "< 5 s")
-    bodies = [{"sentence": texts[n % len(texts)]} for n in range(_REQUESTS)]
-    began = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(_CLIENTS) as pool:
-        parts = list(pool.map(lambda n: _asked(url, bodies[n::_CLIENTS]), range(_CLIENTS)))
-    spent = time.perf_counter() - began
-    waits = sorted(wait for part, _ in parts for wait in part)
-    failed = sum(errors for _, errors in parts)
-    memory = psutil.Process(process.pid).memory_info().rss / 1e9
-    process.terminate()
-    process.wait()
-    what = f"{_REQUESTS:,} requests from {_CLIENTS} clients, a row each"
-    line("16", what, Rate((_REQUESTS / spent,)), None, "requests/s", "")
-    p50, p95 = (1000 * statistics.quantiles(waits, n=20)[place] for place in (9, 18))
-    print(
-        f"|    | of these: p50 {p50:.0f} ms, p95 {p95:.0f} ms, {failed} errors, {shown(memory)} GB | | | | 0 errors |"
-    )
+
+    def unit(kind: str, clients: int) -> str:
+        return f"p99 {1000 * statistics.quantiles(waits[kind, clients], n=100)[-1]:.0f} ms"
+
+    for clients in _CLIENTS:
+        found = {kind: Rate(tuple(rates[kind, clients])) for kind in commands}
+        for kind, (words, target) in _SERVERS.items():
+            what = f"`gptmill serve`, requests of a row from {clients} client{'s' * (clients > 1)}"
+            ours = f"requests/s, {unit('ours', clients)}, {memory:.2f} GB"
+            line("16", what, found["ours"], found[kind], ours, target, f"{words}; {unit(kind, clients)}")
 
 
-def _served(model: Artifact) -> tuple[subprocess.Popen[bytes], str, float]:
-    """The server's process, its address, and how long it took until it answered."""
+@contextmanager
+def _served(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
+    """The server's process, its port, and how long it took until it answered."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "flows.cli", "serve", model.url, "--port", str(port)]
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    while True:
-        try:
-            if requests.get(f"{url}/health", timeout=5).ok:
-                return process, f"{url}/predict", time.perf_counter() - began
-        except requests.ConnectionError:
+    process = subprocess.Popen([sys.executable, "-m", *command, str(port)], stdout=subprocess.DEVNULL)
+    try:
+        while not _healthy(port):
             if process.poll() is not None:
-                raise RuntimeError(f"gptmill serve ended with {process.returncode}") from None
+                raise RuntimeError(f"{command} ended with {process.returncode}")
             time.sleep(0.02)
+        yield process, port, time.perf_counter() - began
+    finally:
+        process.terminate()
+        process.wait()
 
 
-def _asked(url: str, bodies: Sequence[dict[str, str]]) -> tuple[list[float], int]:
-    """Seconds of each request of one client, and how many failed."""
-    waits, failed = [], 0
-    with requests.Session() as session:
-        for body in bodies:
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except ConnectionError:
+        return False
+    finally:
+        connection.close()
+
+
+def _asked(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> tuple[list[float], float]:
+    """Seconds of each request, of all clients, and how long they asked."""
+
+    def client(first: int, end: Callable[[], bool]) -> list[float]:
+        connection, waits = http.client.HTTPConnection("127.0.0.1", port, timeout=60), []
+        for body in itertools.islice(itertools.cycle(bodies), first, None):
+            if end() and waits:
+                break
             began = time.perf_counter()
-            failed += session.post(url, json=body, timeout=60).status_code != 200
+            connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            answer.read()
             waits.append(time.perf_counter() - began)
-    return waits, failed
+        connection.close()
+        return waits
+
+    client(0, lambda: True)  # the first answer
+    began = time.perf_counter()
+    asking = partial(client, end=lambda: time.perf_counter() - began > seconds)
+    with ThreadPoolExecutor(clients) as pool:
+        found = [wait for waits in pool.map(asking, range(0, 100 * clients, 100)) for wait in waits]
+    return found, time.perf_counter() - began

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,11 +20,13 @@ from typing import Any
 
 import pytest
 import requests
+import torch
 from starlette.testclient import TestClient
 
 from flows import inference
 from flows.cli.models import served_model
 from flows.servers import model_server
+from flows.servers.environment import listener
 from flows.servers.model_server import Generation, Passes, Predictions, application
 from gptcore.base.errors import InputError
 from gptcore.evaluation.predict import TaskModel
@@ -136,6 +139,18 @@ def test_a_request_that_does_not_arrive_is_told_so(shelf: Shelf, monkeypatch: py
     assert b"found no end of it within" in sent[1]["body"]
 
 
+def test_a_brief_pass_has_one_thread(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    chosen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    folder, words = model_files(shelf.finetune("rte", shelf.checkpoint))
+    service = Predictions(TaskModel(folder, Tokenizer.load(str(words))))
+    for most in (1e12, 0.0):
+        monkeypatch.setattr(model_server, "_BRIEF_PASS", most)
+        assert service.answer(service.read(ROWS[0])[0])
+    assert chosen == [1, 3]
+
+
 def test_requests_that_wait_are_answered_together_and_apart() -> None:
     """One that the model fails on fails those of its pass, and no later one; an end waits for what is queued."""
     sizes: list[int] = []
@@ -178,6 +193,14 @@ def test_which_model_is_meant(shelf: Shelf) -> None:
 
 
 @pytest.mark.slow
+def test_an_answer_waits_for_no_receipt_of_its_first_part() -> None:
+    (port,) = free_ports(1)
+    with listener(port) as listening, closing(socket.create_connection(("127.0.0.1", port))):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_server_takes_many_clients_and_ends_without_losing_one(shelf: Shelf, tmp_path: Path) -> None:
     shelf.finetune("rte", shelf.checkpoint)
     (port,) = free_ports(1)
