@@ -12,6 +12,7 @@ merge, in order; last the newline token ``\\n</w>``.
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -31,7 +32,7 @@ UNKNOWN = "<unk>"
 WORD_END = "</w>"
 NEWLINE = "\n" + WORD_END
 
-_NEIGHBOURS = (-1,)  # the "ids" of a piece whose words its line alone can tell
+_MARKED = array("i", [-1]).tobytes()  # the "ids" of a piece whose words its line alone can tell
 
 
 class WordTokenizer(BytePairTokenizer):
@@ -83,24 +84,25 @@ class WordTokenizer(BytePairTokenizer):
 
     def encode_words(self, words: Iterable[str]) -> list[int]:
         """Ids of words (lower-case, not empty), one after the other."""
-        return list(self._ids.of(words))
+        ids: list[int] = self._ids.of(words).tolist()
+        return ids
 
     def _encode_lines(self, text: str) -> Iterator[NDArray[np.int32]]:
         """Ids of repaired lines, from those of their pieces: the words of a piece are worked out once."""
         found = Pieces.of(text)
         ids = list(map(self._by_piece.__getitem__, found.distinct))
-        if _NEIGHBOURS not in ids:
+        if _MARKED not in ids:
             yield found.gathered(ids)
             return
-        marked = [place for place, its in enumerate(ids) if its == _NEIGHBOURS]
+        marked = [place for place, its in enumerate(ids) if its == _MARKED]
         for pieces, line in found.lines_apart(marked):
             yield pieces.gathered(ids)
-            yield np.asarray(self.encode_words(split_clean(splitter().line(line))), np.int32)
+            yield self._ids.of(split_clean(splitter().line(line)))
 
-    def _encode_piece(self, piece: str) -> Iterable[int]:
+    def _encode_piece(self, piece: str) -> bytes:
         """Ids of the words of a piece of a text."""
         found = splitter().piece(piece)
-        return _NEIGHBOURS if found == NEIGHBOURS else self._ids.of(split_clean(found))
+        return _MARKED if found == NEIGHBOURS else b"".join(map(self._ids.__getitem__, found.split(" ")))
 
     def _encode_word(self, word: str) -> Iterable[int]:
         """Ids of a word; spaCy's newline token carries the space after it, which the original maps to a newline.
@@ -109,7 +111,7 @@ class WordTokenizer(BytePairTokenizer):
         model holds no half surrogates, and loses a space.
         """
         if word == "\n ":
-            return self._ids["\n"]
+            return self._encode_word("\n")
         # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
         # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
         if self._library and word.isascii() and " " not in word:

@@ -151,7 +151,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
 
         :raises InputError: half of a surrogate pair.
         """
-        return np.fromiter(self._word_ids.of(encodable(text).split()), np.int32)
+        return self._word_ids.of(encodable(text).split())
 
     def normalised(self, text: str) -> str:
         """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""

@@ -17,7 +17,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, combinations
 from typing import Any
@@ -156,11 +156,11 @@ class Pieces:
         text: str = pc.binary_join(pa.ListArray.from_arrays([0, len(column)], column), " ")[0].as_py()
         return text
 
-    def gathered(self, ids: Sequence[Sequence[int]]) -> NDArray[np.int32]:
-        """The ids of each distinct piece, piece after piece: [N]."""
-        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
+    def gathered(self, ids: list[bytes]) -> NDArray[np.int32]:
+        """The ids of each distinct piece (int32 in bytes), piece after piece: [N]."""
+        lengths = np.fromiter(map(len, ids), np.int32, len(ids)) // 4
         ends = np.cumsum(lengths, dtype=np.int32)
-        flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
+        flat = np.frombuffer(b"".join(ids), np.int32)
         if self._numbers is None:
             return flat
         counts = lengths[self._numbers]

@@ -6,10 +6,10 @@ A kind is a subclass. :meth:`Tokenizer.load` finds the right one by what a folde
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -253,25 +253,28 @@ class Tokenizer(ABC):
             yield index
 
 
-class WordIds(dict[str, tuple[int, ...]]):
-    """Word -> its ids, worked out when first asked for, remembered within bounds: texts repeat their words."""
+class WordIds(dict[str, bytes]):
+    """Word -> its ids, worked out when first asked for, remembered within bounds: texts repeat their words.
+
+    Kept as int32 in bytes, which the garbage collector passes over.
+    """
 
     def __init__(self, encode: Callable[[str], Iterable[int]]) -> None:
         """:param encode: gives the ids of a word."""
         super().__init__()
         self._encode = encode
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = tuple(self._encode(word))
+    def __missing__(self, word: str) -> bytes:
+        ids = array("i", self._encode(word)).tobytes()
         if len(word) <= _KEPT_LENGTH:
             if len(self) >= _KEPT_WORDS:
                 self.clear()
             self[word] = ids
         return ids
 
-    def of(self, words: Iterable[str]) -> Iterator[int]:
-        """Ids of words, one after the other."""
-        return chain.from_iterable(map(self.__getitem__, words))
+    def of(self, words: Iterable[str]) -> NDArray[np.int32]:
+        """Ids of words, one after the other: [N]."""
+        return np.frombuffer(b"".join(map(self.__getitem__, words)), np.int32)
 
 
 class WordByWordTokenizer(Tokenizer):

@@ -160,7 +160,7 @@ def check_ids(vocabulary: Mapping[str, int], name: str) -> None:
             )
         if index in owners:
             raise InputError(f"{name}: entry {piece!r}: id {index} belongs to {owners[index]!r} already")
-        if any("\ud800" <= character <= "\udfff" for character in piece):
+        if not piece.isascii() and any("\ud800" <= character <= "\udfff" for character in piece):
             raise InputError(f"{name}: entry {piece!r}: half of a surrogate pair, which UTF-8 cannot hold")
         owners[index] = piece
 

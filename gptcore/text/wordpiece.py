@@ -144,7 +144,8 @@ class WordPieceTokenizer(WordByWordTokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Ids of any text; half of a surrogate pair is a character like any other, of an unknown word."""
-        return list(self._word_ids.of(_DROPPED_SPACES.sub("", text).split()))
+        ids: list[int] = self._word_ids.of(_DROPPED_SPACES.sub("", text).split()).tolist()
+        return ids
 
     def normalised(self, text: str) -> str:
         """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import ftfy
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,9 +142,9 @@ def test_short_texts_as_columns_too(text: str) -> None:
         column = Pieces.of_clean(clean(text))
         assert list(column.counted().items()) == list(Counter(words(text)).items())
         assert column.joined(column.distinct) == clean(text)
-        assert column.gathered([(len(piece), 7) for piece in column.distinct]).tolist() == [
-            number for word in words(text) for number in (len(word), 7)
-        ]
+        assert column.gathered(
+            [np.array([len(piece), 7], np.int32).tobytes() for piece in column.distinct]
+        ).tolist() == [number for word in words(text) for number in (len(word), 7)]
 
 
 def test_many_lines_that_spacy_reads_whole() -> None:
