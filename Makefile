@@ -25,8 +25,7 @@ require-python = $(if $(filter 3.11 3.12 3.13,$(USED)),,$(error Python 3.11, 3.1
   $(or $(USED),none) ($(if $(held),$(VENV),$(PYTHON))): make $(MAKECMDGOALS) PYTHON=$(or $(firstword $(OTHERS)),python3.12)))
 
 BIN := $(VENV)/bin
-# Modules are compiled when they are first imported, a fifth of those that are installed.
-PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help demo test test-slow docs fuzz audit chaos lint format coverage wheel-demo readme-figures up full down status bench clean
 .DEFAULT_GOAL := help
@@ -37,7 +36,8 @@ help: ## show this list
 $(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
 	@$(require-python)test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
-	@$(PIP) --editable .
+	@$(PIP) --no-compile --editable .
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores, where pip has one; templates are no modules
 	@touch $@
 
 $(VENV)/.full: $(VENV)/.runtime
