@@ -6,6 +6,7 @@ heads, b of the B texts at a time.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -88,9 +89,32 @@ def cpu_attention(qkv: Tensor, n_head: int, rate: float, mask: Tensor | None) ->
     :param mask: what is added to the scores, of :func:`causal_mask` or :func:`visible_mask`; None: nothing.
     """
     B, T, _ = qkv.shape
+    if torch.compiler.is_compiling() and not rate:
+        return _fusible_attention(qkv, n_head, mask)
     kept = kept_elements(torch.Size((B, n_head, T, T)), rate) if rate else None
     mixed: Tensor = _Attention.apply(qkv, n_head, kept, rate, mask)  # type: ignore[no-untyped-call]  # not annotated
     return mixed
+
+
+def _fusible_attention(qkv: Tensor, n_head: int, mask: Tensor | None) -> Tensor:
+    """:func:`cpu_attention` without dropout, spelled out for a compiler to fuse."""
+    q, k, v = _heads(qkv, 3, n_head)
+    scores = _scaled(q) @ k.transpose(-1, -2)
+    weights = torch.softmax(scores if mask is None else scores + mask, dim=-1, dtype=torch.float32)
+    mixed: Tensor = weights.to(v.dtype) @ v
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def tanh_gelu(x: Tensor) -> Tensor:
+    """The tanh form of GELU, 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3): [...] -> [...].
+
+    On a CPU a sigmoid takes a fifth of the time of tanh's kernel, but is one function only where it is compiled.
+    """
+    if x.device.type != "cpu" or not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return F.gelu(x, approximate="tanh")
+    exact = x.float()
+    twice = math.sqrt(8 / math.pi) * exact * (1 + 0.044715 * exact * exact)
+    return (exact * torch.sigmoid(twice)).to(x.dtype)
 
 
 def causal_mask(qkv: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig
-from gptcore.models.cpu import cpu_attention, dropout, is_faster, visible_mask
+from gptcore.models.cpu import cpu_attention, dropout, is_faster, tanh_gelu, visible_mask
 from gptcore.models.network import word_scores
 from gptcore.models.products import Linear
 
@@ -27,7 +27,7 @@ def norm(width: int) -> nn.LayerNorm:
 
 def activated(x: Tensor, activation: str) -> Tensor:
     """An inner layer behind its activation."""
-    return F.gelu(x, approximate="tanh" if activation == "gelu_new" else "none")
+    return tanh_gelu(x) if activation == "gelu_new" else F.gelu(x)
 
 
 class Embeddings(nn.Module):

@@ -86,13 +86,13 @@ def _onednn_is_faster(n_products: int, weight: Tensor, dtype: torch.dtype) -> bo
         return False
     if dtype == torch.float32:
         return _mkl_multiplies(weight, dtype)
-    runs_here = weight.device.type == "cpu" and not torch.compiler.is_exporting()
+    runs_here = weight.device.type == "cpu" and not torch.compiler.is_compiling()
     return runs_here and dtype == torch.bfloat16 and weight.dtype != torch.float64
 
 
 def _mkl_multiplies(weight: Tensor, dtype: torch.dtype) -> bool:
     """Whether MKL would multiply, and slowly."""
-    runs_here = weight.device.type == "cpu" and not torch.compiler.is_exporting()
+    runs_here = weight.device.type == "cpu" and not torch.compiler.is_compiling()
     return runs_here and dtype == torch.float32 and weight.dtype == dtype and _mkl_lags()
 
 

@@ -37,6 +37,7 @@ from gptcore.models.cpu import (
     fold,
     is_faster,
     keeps_weights,
+    tanh_gelu,
     visible_mask,
 )
 from gptcore.models.files.layout import read_model
@@ -130,7 +131,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        x = self.projection(F.gelu(self.inner(x), approximate="tanh"))
+        x = self.projection(tanh_gelu(self.inner(x)))
         return dropout(x, self.resid_pdrop, self.training)
 
 

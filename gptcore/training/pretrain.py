@@ -37,7 +37,7 @@ from gptcore.data.shards import Mentions, Shards
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITIES_FILE, Entities
 from gptcore.machine import process, rng
-from gptcore.machine.device import pays_to_compile
+from gptcore.machine.device import pays_to_compile, pick_dtype
 from gptcore.machine.distributed import Step, World, shard, whole
 from gptcore.models.files.layout import read_model
 from gptcore.models.knowledge_encoder import KnowledgeEncoder
@@ -208,7 +208,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
         keep_checkpoints=config.keep_checkpoints,
         checkpoint_every=config.checkpoint_every,
         muon=config.optimizer == "muon",
-        compile=partial(_compile, trained) if _compiles(job, total_steps, world) else None,
+        compile=partial(_compile, trained) if _compiles(job, total_steps, world, model.drops) else None,
     )
     progress = Trainer(training, job.workspace, world, stop).run()
     finish_language_model(
@@ -224,11 +224,12 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
     )
 
 
-def _compiles(job: PretrainJob, total_steps: int, world: World) -> bool:
+def _compiles(job: PretrainJob, total_steps: int, world: World, drops: bool) -> bool:
     """Whether the job says so, or where it leaves that open, whether it pays. (Sharded weights were not tried.)"""
     if job.compiled is not None or world.sharded:
         return bool(job.compiled)
-    return pays_to_compile(pretraining_flops(job.model, job.pretrain, total_steps) / world.size, world.device)
+    operations = pretraining_flops(job.model, job.pretrain, total_steps) / world.size
+    return pays_to_compile(operations, world.device, pick_dtype(job.pretrain.precision, world.device), drops)
 
 
 def _compile(trained: nn.Module) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -247,17 +248,28 @@ def test_a_run_goes_on_as_it_began_compiled_or_not(
 
 
 @pytest.mark.parametrize(
-    ("device", "operations", "tools", "found"),
-    [("cpu", 1e20, True, False), ("cuda", 1e16, True, False), ("cuda", 1e18, True, True), ("cuda", 1e18, False, False)],
+    ("case", "tools", "found"),
+    [
+        (("cpu", 1e13, torch.bfloat16, False), True, False),
+        (("cpu", 1e15, torch.bfloat16, False), True, True),
+        (("cpu", 1e15, torch.float32, False), True, False),
+        (("cpu", 1e15, torch.bfloat16, True), True, False),
+        (("cpu", 1e15, torch.bfloat16, False), False, False),
+        (("cuda", 1e16, torch.bfloat16, True), True, False),
+        (("cuda", 1e18, torch.bfloat16, True), True, True),
+        (("cuda", 1e18, torch.float32, True), False, False),
+    ],
 )
-def test_a_long_training_on_a_gpu_is_compiled_where_that_is_possible(
-    device: str, operations: float, tools: bool, found: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_a_long_training_is_compiled_where_that_is_possible_and_pays(
+    case: tuple[str, float, torch.dtype, bool], tools: bool, found: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
+    device, operations, dtype, drops = case
     monkeypatch.setattr(machine, "find_spec", lambda name: name)
     monkeypatch.setenv("CC", "cc") if tools else monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("CXX", sys.executable if tools else "no-such-compiler")
     if not tools:
         monkeypatch.setenv("PATH", "")
-    assert machine.pays_to_compile(operations, torch.device(device)) == found
+    assert machine.pays_to_compile(operations, torch.device(device), dtype, drops) == found
     assert ("nothing is compiled" in capsys.readouterr().err) == (not tools)
 
 
