@@ -124,14 +124,14 @@ def pays_to_compile(operations: float, device: torch.device, dtype: torch.dtype,
     if device.type == "cpu":
         if dtype != torch.bfloat16 or drops:
             return False
-        found = shutil.which(os.environ.get("CXX", "g++"))
+        found = shutil.which(os.environ.get("CXX", "g++")) is not None
     else:
-        found = find_spec("triton") and (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
+        compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+        found = find_spec("triton") is not None and compiler is not None
     if not found:
-        print(
-            "nothing is compiled, for want of a compiler (C++; on a GPU C and Triton): slower updates", file=sys.stderr
-        )
-    return bool(found)
+        wanted = "C++" if device.type == "cpu" else "C, and Triton"
+        print(f"nothing is compiled, for want of a compiler ({wanted}): updates take longer", file=sys.stderr)
+    return found
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
