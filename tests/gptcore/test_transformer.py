@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from gptcore.models import cpu as module
 from gptcore.models.cpu import causal_mask, cpu_attention, dropout, keep_mask, visible_mask
 from gptcore.models.encoder_parts import SelfAttention
 from gptcore.models.transformer import Attention
-from gptcore.objectives.next_token import language_model_objective
 from gptcore.training import checkpoint
 
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
@@ -311,23 +309,3 @@ def test_it_is_taken_in_training_with_dropout_or_under_bfloat16(dtype, training,
             waiting += [before for before, _ in node.next_functions if before is not None]
         assert ("_AttentionBackward" in names) == taken
         assert any("ScaledDotProduct" in name for name in names) == (not taken)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_what_is_compiled_computes_what_is_not() -> None:
-    config = ModelConfig(n_vocab=50, n_ctx=16, n_embd=32, n_inner=64, n_head=2, n_layer=2, embd_pdrop=0.0)
-    config = dataclasses.replace(config, attn_pdrop=0.0, resid_pdrop=0.0)
-    model = GPT(config, torch.Generator().manual_seed(0)).train()
-    tokens = torch.randint(50, (4, 17), generator=torch.Generator().manual_seed(0))
-    batch = {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], "weight": torch.tensor(1 / 64)}
-
-    def found() -> list[torch.Tensor]:
-        with torch.autocast("cpu", torch.bfloat16):
-            loss, _ = language_model_objective(model)(batch)
-        return [loss, *torch.autograd.grad(loss, list(model.parameters()))]
-
-    plain = found()
-    model.compile_layers()
-    for ours, theirs in zip(found(), plain, strict=True):
-        assert (ours - theirs).norm() <= 0.03 * theirs.norm()
