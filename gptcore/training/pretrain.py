@@ -225,10 +225,13 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
 
 
 def _compiles(job: PretrainJob, total_steps: int, world: World, drops: bool) -> bool:
-    """Whether the job says so, or where it leaves that open, whether it pays. (Sharded weights were not tried.)"""
-    if job.compiled is not None or world.sharded:
-        return bool(job.compiled)
-    operations = pretraining_flops(job.model, job.pretrain, total_steps) / world.size
+    """Whether the job says so, or where it leaves that open, whether it pays.
+
+    Never with several processes: beneath DDP nothing was compiled in one try, and a process was aborted in another.
+    """
+    if world.size > 1 or job.compiled is not None:
+        return world.size == 1 and job.compiled is True
+    operations = pretraining_flops(job.model, job.pretrain, total_steps)
     return pays_to_compile(operations, world.device, pick_dtype(job.pretrain.precision, world.device), drops)
 
 

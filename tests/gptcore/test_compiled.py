@@ -16,6 +16,7 @@ from gptcore.base.files import read_json
 from gptcore.config import ModelConfig
 from gptcore.machine import device as machine
 from gptcore.machine import process
+from gptcore.machine.distributed import World
 from gptcore.objectives import losses
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.training import pretrain
@@ -99,6 +100,12 @@ def test_a_run_goes_on_as_it_began_compiled_or_not(
     pretrain.run({**job_for(tmp_path / "plain"), "compiled": True}, process.StopRequest())
     assert_same_run(tmp_path / "plain", straight)
     losses._compiled_softmax.cache_clear()
+
+
+def test_several_processes_compile_nothing(tmp_path: Path, job_for: JobFor) -> None:
+    job = pretrain.PretrainJob.parse({**job_for(tmp_path), "compiled": True})
+    for size in (1, 2):
+        assert pretrain._compiles(job, 10, World(0, size, torch.device("cpu")), drops=False) == (size == 1)
 
 
 @pytest.mark.parametrize(
