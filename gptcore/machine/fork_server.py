@@ -2,9 +2,8 @@
 
 :func:`fork_job` asks that process for a job. There is one a process that asks, started by :func:`warm_up` or with the
 second such job in a row of one environment; jobs do not wait for its imports, but are processes of their own until
-then. It ends when another has taken its place and its jobs have ended, or with the
-process that asks: it learns either from a closed socket, so that it does not matter which thread started it. Its own
-command is
+then. It ends when another has taken its place and its jobs have ended, or with the process that asks: it learns either
+from a closed socket, so that it does not matter which thread started it. Its own command is
 
     python -m gptcore.machine.fork_server NUMBER MODULE ...
 

@@ -214,10 +214,7 @@ class GPT(LanguageModel):
         return through(self._embedded_in_order(tokens, table))
 
     def compile_layers(self) -> None:
-        """See :meth:`gptcore.models.network.Network.compile_layers`: all blocks as one, for passes over whole windows.
-
-        Block by block Python would take an H100 a seventh of an update of GPT-1 more.
-        """
+        """See :meth:`Network.compile_layers`: all blocks as one, which spares an H100 a seventh of GPT-1's update."""
         self._compiled, self.compiled = torch.compile(self._through, dynamic=False), True
 
     def _through(self, x: Tensor) -> Tensor:

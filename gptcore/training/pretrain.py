@@ -229,8 +229,10 @@ def _compiles(job: PretrainJob, total_steps: int, world: World, drops: bool) -> 
 
     Never with several processes: beneath DDP nothing was compiled in one try, and a process was aborted in another.
     """
-    if world.size > 1 or job.compiled is not None:
-        return world.size == 1 and job.compiled is True
+    if world.size > 1:
+        return False
+    if job.compiled is not None:
+        return job.compiled
     operations = pretraining_flops(job.model, job.pretrain, total_steps)
     return pays_to_compile(operations, world.device, pick_dtype(job.pretrain.precision, world.device), drops)
 

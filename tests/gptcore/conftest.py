@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from gptcore.machine import process
+from gptcore.training import pretrain
 from tests.gptcore.jobs import MODEL, N_VOCAB, SETTINGS, Job, JobFor, write_language
 
 
@@ -43,3 +45,11 @@ def job_for(shards: Path) -> JobFor:
         }
 
     return make
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, job_for: JobFor) -> Path:
+    """A workspace whose run was never stopped, nor compiled."""
+    workspace = tmp_path_factory.mktemp("straight")
+    pretrain.run(job_for(workspace), process.StopRequest())
+    return workspace

@@ -36,14 +36,6 @@ def compiles(test: Any) -> Any:
     return pytest.mark.slow(pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")(test))
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, job_for: JobFor) -> Path:
-    """A workspace whose run was never stopped, nor compiled."""
-    workspace = tmp_path_factory.mktemp("straight")
-    pretrain.run(job_for(workspace), process.StopRequest())
-    return workspace
-
-
 @compiles
 def test_what_is_compiled_computes_what_is_not() -> None:
     config = ModelConfig(n_vocab=50, n_ctx=16, n_embd=32, n_inner=64, n_head=2, n_layer=2, embd_pdrop=0.0)

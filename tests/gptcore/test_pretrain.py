@@ -45,14 +45,6 @@ from tests.gptcore.jobs import (
 )
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, job_for: JobFor) -> Path:
-    """A workspace whose run was never stopped."""
-    workspace = tmp_path_factory.mktemp("straight")
-    pretrain.run(job_for(workspace), process.StopRequest())
-    return workspace
-
-
 def test_the_run_learns_and_leaves_what_it_promises(straight: Path) -> None:
     result = read_json(straight / "result.json")
     assert result["steps"] == 120
