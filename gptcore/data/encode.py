@@ -1,4 +1,4 @@
-"""A cleaned corpus becomes token shards: one job a corpus file, then one writer that keeps the corpus' order.
+"""A cleaned corpus becomes token shards: one job a corpus file, then one a shard, so that nobody writes all of them.
 
 Shards of several folders become those of one by an index that names their files (:func:`compose_shards`).
 """
@@ -21,7 +21,8 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
 from gptcore.config import ShardConfig
 from gptcore.data.masking import PieceTable
-from gptcore.data.shards import INDEX_FILE, Shards, Tokens, token_dtype, write_shards
+from gptcore.data.packing import pack_shards
+from gptcore.data.shards import INDEX_FILE, Numbers, Shards, Tokens, token_dtype, write_shards
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.spacy_words import split_sentences
 from gptcore.text.tokenizer import Tokenizer
@@ -37,7 +38,7 @@ def encode_corpus(
     out: Path,
     config: ShardConfig,
     *,
-    map: Callable[[Callable[[EncodeJob], Path], Iterable[EncodeJob]], Iterable[Path]] = map,
+    map: Callable[..., Iterable[Any]] = map,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """Write ``out/train``, ``out/validation`` (see :mod:`gptcore.data.shards`) and, last, ``out/meta.json``.
@@ -63,15 +64,18 @@ def encode_corpus(
     ]
     if not any(job.split == "train" for job in jobs):
         raise InputError(f"{corpus / 'train'}: no part-*.arrow here, expected a folder of cleaned text")
-    encoded: dict[str, list[Path]] = {split: [] for split in SPLITS}
-    for job, folder in zip(jobs, map(encode_part, jobs), strict=True):
-        encoded[job.split].append(folder)
+    lengths: dict[str, list[Numbers]] = {split: [] for split in SPLITS}
+    n_documents = dict.fromkeys(SPLITS, 0)
+    for job, (rows, documents) in zip(jobs, map(encode_part, jobs), strict=True):
+        lengths[job.split].append(rows)
+        n_documents[job.split] += documents
         if progress is not None:
             progress(1)
     splits = {}
     for split in SPLITS:
-        documents = chain.from_iterable(Shards(folder).documents() for folder in encoded[split])
-        index = write_shards(documents, out / split, n_vocab=tokenizer.n_vocab, max_tokens=config.max_tokens)
+        folders = [job.out for job in jobs if job.split == split]
+        sizes = (tokenizer.n_vocab, n_documents[split], config.max_tokens)
+        index = pack_shards(folders, lengths[split], out / split, work, *sizes, map)
         splits[split] = {"n_tokens": index["n_tokens"], "n_documents": index["n_documents"]}
     shutil.rmtree(work)
     if config.sentences:
@@ -93,23 +97,23 @@ class EncodeJob:
     config: ShardConfig
 
 
-def encode_part(job: EncodeJob) -> Path:
-    """Encode one corpus file into shards of its own; returns their folder.
+def encode_part(job: EncodeJob) -> tuple[Numbers, int]:
+    """Encode one corpus file into shards of its own; returns the tokens of each of their rows, and its documents.
 
     Whole or not there: of two workers (one was given up, and is not dead) the first to finish has made it.
     """
-    if job.out.exists():
-        return job.out
-    tokenizer = tokenizer_in(job.tokenizer, job.tokenizer_digest)
-    aside = job.out.with_name(f"{job.out.name}.{uuid.uuid4().hex[:8]}.tmp")
-    documents = _encoded(job.path, tokenizer, job.config.sentences)
-    write_shards(documents, aside, n_vocab=tokenizer.n_vocab, max_tokens=job.config.max_tokens)
-    try:
-        aside.rename(job.out)
-    except OSError:
-        if not job.out.exists():
-            raise
-    return job.out
+    if not job.out.exists():
+        tokenizer = tokenizer_in(job.tokenizer, job.tokenizer_digest)
+        aside = job.out.with_name(f"{job.out.name}.{uuid.uuid4().hex[:8]}.tmp")
+        documents = _encoded(job.path, tokenizer, job.config.sentences)
+        write_shards(documents, aside, n_vocab=tokenizer.n_vocab, max_tokens=job.config.max_tokens)
+        try:
+            aside.rename(job.out)
+        except OSError:
+            if not job.out.exists():
+                raise
+    made = Shards(job.out)
+    return made.lengths, made.n_documents
 
 
 def encode_partition(corpus: Path, tokenizer: Tokenizer, out: Path, config: ShardConfig) -> dict[str, Any]:

@@ -133,6 +133,8 @@ INDEX_FILE = "index.json"
 _WHAT = "the list of a folder's token shards"
 _LONGEST_NAME = 255
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
+Row = tuple[str, int, Tokens]
+"""Name of the document, running number of the row in it, token ids."""
 
 
 def token_dtype(n_vocab: int) -> np.dtype[Any]:
@@ -158,25 +160,29 @@ def write_shards(
     dtype = token_dtype(n_vocab)
     files: list[dict[str, Any]] = []
     n_documents = 0
-    shard: list[tuple[str, int, Tokens]] = []
+    shard: list[Row] = []
     room = max_tokens
     for name, pieces in documents:
         n_documents += 1
         for part, tokens in enumerate(_rows(name, pieces, n_vocab, dtype, max_tokens)):
             if shard and len(tokens) > room:
-                files.append(_write_file(folder, len(files), shard, dtype))
+                files.append(write_file(folder, len(files), shard, dtype))
                 shard, room = [], max_tokens
             shard.append((name, part, tokens))
             room -= len(tokens)
     if shard:
-        files.append(_write_file(folder, len(files), shard, dtype))
-    index = {
-        "n_vocab": n_vocab,
-        "dtype": dtype.name,
-        "n_tokens": sum(file["n_tokens"] for file in files),
-        "n_documents": n_documents,
-        "files": files,
-    }
+        files.append(write_file(folder, len(files), shard, dtype))
+    return write_index(folder, n_vocab, n_documents, files)
+
+
+def write_index(folder: Path, n_vocab: int, n_documents: int, files: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Write, last, what a folder of shards holds; returns what index.json then says.
+
+    :param files: an entry each, in order, as :func:`write_file` returns it.
+    """
+    n_tokens = sum(file["n_tokens"] for file in files)
+    index = {"n_vocab": n_vocab, "dtype": token_dtype(n_vocab).name, "n_tokens": n_tokens}
+    index |= {"n_documents": n_documents, "files": [*files]}
     write_json_atomic(folder / INDEX_FILE, index)
     return index
 
@@ -205,7 +211,8 @@ def _rows(
         yield np.concatenate([*held, np.zeros(0, dtype)])
 
 
-def _write_file(folder: Path, number: int, rows: list[tuple[str, int, Tokens]], dtype: np.dtype[Any]) -> dict[str, Any]:
+def write_file(folder: Path, number: int, rows: Sequence[Row], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Write one file of a folder of shards; returns its entry of index.json."""
     name = f"shard-{number:05d}.arrow"
     documents, parts, tokens = zip(*rows, strict=True)
     ends = np.cumsum([0, *map(len, tokens)], dtype=np.int32)  # one file, one record batch: offsets fit 31 bits
@@ -273,6 +280,10 @@ class Shards:
         start = self._start[row]
         view: Tokens = self._values[self._file[row]][start : start + self.lengths[row]]
         return view
+
+    def rows(self, first: int, end: int) -> list[Row]:
+        """Consecutive rows: what :func:`write_file` takes."""
+        return [(self.document(row), int(self._part[row]), self.tokens(row)) for row in range(first, end)]
 
     def windows(
         self, rows: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], n_tokens: int

@@ -15,6 +15,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
 _INDEX = "index.json"
+_AT_ONCE = 8  # files sent
 
 
 def scratch_folder(root: str) -> Path:
@@ -107,12 +109,17 @@ class RemoteShelf:
             return names_in(self._fs, f"{self._base}/{stage}" if stage else self._base)
 
     def publish(self, workspace: Path, manifest: Manifest) -> Manifest:
-        """Upload every file, then the manifest; the workspace becomes this host's copy. The manifest that holds."""
+        """Upload every file, several at once, then the manifest; the workspace becomes this host's copy.
+
+        :returns: the manifest that holds.
+        """
         stage, digest = manifest["stage"], manifest["digest"]
         mine: Manifest = {**manifest, "root": f"files-{uuid.uuid4().hex[:12]}"}
         folder = self._files(stage, digest, mine)
-        for file in mine["files"]:
-            self._fs.put_file(str(workspace / file["path"]), f"{folder}/{file['path']}")
+        names = [file["path"] for file in mine["files"]]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(lambda name: self._fs.put_file(str(workspace / name), f"{folder}/{name}"), names):
+                pass  # an error ends it here, and what has not begun is not sent
         holds = self._claim(stage, digest, mine)
         if holds["root"] == mine["root"]:
             mark(self._fs, self._base, mine)

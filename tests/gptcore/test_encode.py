@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -87,6 +88,29 @@ def test_nothing_depends_on_who_runs_the_jobs(corpus, tmp_path):
     encode_corpus(corpus, TOKENIZER, tmp_path / "again", config)
     assert contents(tmp_path / "here") == contents(tmp_path / "pool") == contents(tmp_path / "again")
     assert sorted({name.split("/")[0] for name in contents(tmp_path / "here")}) == ["meta.json", "train", "validation"]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 5, 7, 1000])
+def test_many_writers_leave_what_one_would(corpus, tmp_path, max_tokens):
+    handed = []
+
+    def elsewhere(function, items):
+        jobs = list(items)
+        handed.extend(jobs)
+        return [pickle.loads(pickle.dumps(function))(job) for job in reversed(jobs)][::-1]
+
+    encode_corpus(corpus, TOKENIZER, tmp_path / "many", ShardConfig(max_tokens=max_tokens), map=elsewhere)
+    for split, parts in (("train", TRAIN), ("validation", VALIDATION)):
+        documents: list[tuple[str, list[list[int]]]] = []
+        for name, number, text in itertools.chain.from_iterable(parts):
+            if number == 0:
+                documents.append((name, []))
+            documents[-1][1].append(TOKENIZER.encode_clean(text).tolist())
+        one = tmp_path / "one" / split
+        write_shards(documents, one, n_vocab=TOKENIZER.n_vocab, max_tokens=max_tokens)
+        assert contents(one) == contents(tmp_path / "many" / split)
+    files = len(list((tmp_path / "many").glob("*/shard-*.arrow")))
+    assert len(handed) == 3 + files  # three files of the corpus to encode, and every shard is written by a job
 
 
 def test_documents_longer_than_a_shard_keep_their_order(corpus, tmp_path):

@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -219,7 +220,11 @@ def test_changed_bytes_are_not_read(tmp_path: Path) -> None:
 
 def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"memory://download-{uuid.uuid4().hex}")
-    artifact = store.build(recipe(a=1), writes(x="whole", y="y")).artifact
+    fs, both = store._shelf._fs, threading.Barrier(2, timeout=30)  # type: ignore[attr-defined]  # of a remote one
+    put = fs.put_file
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "put_file", lambda *paths: (both.wait(), put(*paths)))  # neither is sent before the other is
+        artifact = store.build(recipe(a=1), writes(x="whole", y="y")).artifact
     empty = store.build(recipe(a=2), lambda out: {}).artifact
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "other host"))
     other = Store(store.url)
