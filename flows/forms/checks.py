@@ -22,6 +22,7 @@ from gptcore.nlu.registry import REGISTRY, check_source, task_spec
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TokenizerCounts
 from tasks.store.references import check_start, named_tokenizer
+from tasks.store.state import note_store
 from tasks.store.store import Store
 
 ADDRESS_OPTIONS = {
@@ -207,7 +208,9 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     for ref in given.get("checkpoints", ()):
         refuse_password(ref)
         require_s3(ref, "--checkpoint")
-    return Store(given["store"])
+    store = Store(given["store"])
+    note_store(store.url)
+    return store
 
 
 def known_tokenizer(store: Store, ref: str) -> str:

@@ -24,7 +24,7 @@ from tasks.report.suites import our_rows
 from tasks.store import references
 from tasks.store.artifact import Artifact
 from tasks.store.counts import FinetuneCounts
-from tasks.store.lineage import home_of
+from tasks.store.lineage import home_of, located
 from tasks.store.store import Store
 from tasks.tracking.registry import SCHEME, model_of_run, registered_artifact
 from tasks.tracking.tracker import Tracker
@@ -173,7 +173,7 @@ def _of_row(store: Store, row: Row, task: str) -> Artifact:
 
     :raises InputError: the row has none, or it is no longer there.
     """
-    tuned = [Artifact("finetune", url.rpartition("/")[2], url) for url in row.models]
+    tuned = [located(Artifact("finetune", url.rpartition("/")[2], url)) for url in row.models]
     stores = {home.url: home for home in (store, *map(home_of, tuned))}.values()
     for home in stores:
         if task:

@@ -13,6 +13,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.counts import WeightsCounts
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record
+from tasks.store.state import known_stores
 from tasks.store.store import Store
 
 _SNAPSHOTS = "snapshots"
@@ -82,6 +83,15 @@ def ancestor(store: Store, artifact: Artifact, stage: str) -> Artifact:
 def home_of(artifact: Artifact) -> Store:
     """The store that an artifact's own address is in, which may be another than the one at hand."""
     return Store(_root(artifact))
+
+
+def located(artifact: Artifact) -> Artifact:
+    """An artifact where it lies now: at its recorded address, else in another of :func:`known_stores`, moved there."""
+    recorded = _root(artifact)
+    for root in sorted(known_stores(), key=lambda known: known != recorded):
+        if found := Store(root).find(artifact.stage, artifact.digest):
+            return found
+    return artifact
 
 
 def _root(artifact: Artifact) -> str:

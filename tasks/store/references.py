@@ -11,9 +11,9 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
 from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config, start_config
 from gptcore.families import FAMILIES, recorded_family
-from tasks.store.artifact import Artifact
+from tasks.store.artifact import Artifact, is_digest
 from tasks.store.counts import DatasetCounts, FinetuneCounts, PretrainCounts, WeightsCounts
-from tasks.store.lineage import Lineage, ancestor, made_before
+from tasks.store.lineage import Lineage, ancestor, home_of, located, made_before
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record
 from tasks.store.store import Store
@@ -62,6 +62,8 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
 def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:
     """The store that ``ref`` is about, its own where it is an address, and what it asks for there."""
     root, middle, word = ref.rstrip("/").rpartition(f"/{stage}/")
+    if is_digest(word):  # the address that a page shows: the store may have been moved since
+        return home_of(located(Artifact(stage, word, f"{root}/{stage}/{word}"))), word
     return (Store(root), word) if middle and "/" not in word else (store, ref)
 
 

@@ -23,6 +23,30 @@ def state_folder() -> Path:
     return Path(os.environ.get("GPTMILL_HOME") or ".gptmill").expanduser().absolute()
 
 
+_MOST_STORES = 20
+
+
+def known_stores() -> list[str]:
+    """The stores that this state folder has been used with, the newest first."""
+    home = state_folder()
+    try:
+        found = read_json(home / "stores.json")
+    except (OSError, ValueError):
+        return []  # a memory that is lost is none
+    return [each if "://" in each else os.path.normpath(home / each) for each in found]
+
+
+def note_store(url: str) -> None:
+    """Remember a store; a folder by its way from here, so that both may be moved together."""
+    known = known_stores()
+    if known[:1] != [url]:
+        home = state_folder()
+        home.mkdir(parents=True, exist_ok=True)
+        stores = list(dict.fromkeys([url, *known]))[:_MOST_STORES]
+        ways = [each if "://" in each else os.path.relpath(each, home) for each in stores]
+        write_json_atomic(home / "stores.json", ways)
+
+
 _SETTLED = 2.0  # seconds: a file younger than this may change once more within the clock's grain
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object, write_json_atomic
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import model_files
+from tasks.store.lineage import located, model_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,7 @@ def _load_pyfunc(path: str) -> Any:
     :raises InputError: the store cannot be read, or its bytes are not those of the digest.
     """
     found = read_object(path, "an artifact's stage, digest and url", {"stage": str, "digest": str, "url": str})
-    artifact = Artifact(found["stage"], found["digest"], found["url"])
+    artifact = located(Artifact(found["stage"], found["digest"], found["url"]))
     if artifact.stage == "finetune":
         return TaskPredictor(artifact)
     if artifact.stage == "pretrain":

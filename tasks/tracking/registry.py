@@ -1,9 +1,9 @@
 """MLflow's model registry: every finished model is a version there, and `models:/NAME@ALIAS` finds it in a store.
 
 The weights stay in the store; a version carries their address and digest, and beside its run lie the manifest and what
-MLflow loads the model by (:mod:`tasks.tracking.pyfunc`). Its source is `runs:/<run>/model`, the form that a server
-accepts from a client whose store it cannot see (a local path is refused there); or, where the server itself hands out
-the files of runs, their address with it, as it does not find them by the run (its page had no schema).
+MLflow loads the model by (:mod:`tasks.tracking.pyfunc`). Its source is their address, which names no
+place (:mod:`tasks.tracking.database`); or, where another's server keeps the files of runs elsewhere,
+`runs:/<run>/model`, the form that it accepts from a client whose store it cannot see.
 
 Also which artifacts MLflow refers to (:func:`referred`): every digest that a row, its fine-tunes, an analysis or an
 alias mentions anywhere. Tags and settings are not read one by one but searched for digests, so that a reference that
@@ -21,6 +21,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
 from tasks.store.artifact import Artifact
 from tasks.store.garbage import Referred
+from tasks.store.lineage import located
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
 from tasks.tracking.pyfunc import Interface, write_mlmodel
@@ -166,7 +167,7 @@ def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
     tags = found[0].tags
     if missing := [key for key in ("stage", "digest", "artifact") if key not in tags]:
         raise InputError(f"{ref}: found a version without the tag {missing[0]!r}, expected one that gptmill registered")
-    return Artifact(tags["stage"], tags["digest"], tags["artifact"])
+    return located(Artifact(tags["stage"], tags["digest"], tags["artifact"]))
 
 
 def model_of_run(tracker: Tracker, run_id: str) -> str:

@@ -24,6 +24,7 @@ from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
+from tasks.tracking.database import SCHEME, make_relocatable, register_repository, sqlite_file
 from tasks.tracking.owners import dead_owners, owner_name
 from tasks.tracking.retry import NoRetries, RetryingClient, Unreachable, is_unreachable, retried, retries
 
@@ -221,11 +222,14 @@ class Tracker:
             os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
             from mlflow import MlflowClient
 
+            register_repository()
             for name in ("mlflow", "alembic"):  # after the import, which sets their levels
                 logging.getLogger(name).setLevel(logging.WARNING)
             # a failure is raised, too; MLflow would also print pages about it on the terminal, past our log
             logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: not record.exc_info)
             try:
+                if file := sqlite_file(self.uri):
+                    make_relocatable(file)
                 client = MlflowClient(self.uri)
                 with NoRetries():
                     client.search_experiments(max_results=1)
@@ -246,7 +250,7 @@ class Tracker:
             with self._creating():
                 found = self.client.get_experiment_by_name(name)
                 if found is None:
-                    place = None if self.uri.startswith("http") else (state_folder() / "mlflow-artifacts").as_uri()
+                    place = f"{SCHEME}:/" if sqlite_file(self.uri) else None
                     return str(self.client.create_experiment(name, artifact_location=place, tags=_KIND))
         for key, value in _KIND.items():
             if key not in found.tags:  # made by an older version

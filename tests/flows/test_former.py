@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
+import subprocess
+import sys
 import tarfile
 import tomllib
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flows.forms.checks import check_addresses
 from flows.forms.parameters import PipelineParameters
 from flows.pipeline import pipeline
 from gptcore.base.files import read_json
 from tasks.report.suites import read_rows
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
+from tests.packages import install
 from tests.tasks.stores import verify
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
+ROOT = Path(__file__).resolve().parents[2]
+ENTRY_POINT = "tasks.tracking.database:artifact_repository"
 ARCHIVE = Path(__file__).resolve().parents[1] / "former" / "home-and-store.tar.xz"
 WRITTEN_IN = "/former"
 STAGES = ("corpus", "dataset", "finetune", "ngrams", "pretrain", "shards", "tokenizer")
@@ -30,17 +34,12 @@ STAGES = ("corpus", "dataset", "finetune", "ngrams", "pretrain", "shards", "toke
 
 @pytest.fixture
 def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The archive as its owner would have it here, and its MLflow the one in use; trainings get one core, as then."""
+    """The archive as it is, moved here: its addresses name no folder. Trainings get one core, as then."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
     folder = tmp_path / WRITTEN_IN.strip("/")
-    for file in folder.rglob("artifact.json"):
-        file.write_text(file.read_text().replace(WRITTEN_IN, str(folder)))
-    database = folder / "home" / "mlflow.db"
-    with closing(sqlite3.connect(database)) as connection, connection:
-        for table, column in (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("tags", "value")):
-            connection.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?)", (WRITTEN_IN, str(folder)))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    monkeypatch.setenv("GPTMILL_HOME", str(folder / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     yield folder
@@ -117,12 +116,31 @@ def test_a_former_interrupted_training_comes_to_the_bits_of_the_uninterrupted(fo
                 np.testing.assert_allclose(values, there[tensor], rtol=1e-3, atol=1e-4)
 
 
-def test_former_registered_models_say_what_they_said(former: Path) -> None:
-    import mlflow
-    import pandas as pd
+ASK = """
+import json, mlflow, pandas as pd
+asked = json.load(open("answers.json"))["answers"]
+said = {model: mlflow.pyfunc.load_model(f"models:/{model}").predict(pd.DataFrame(each["rows"])).to_dict("records")
+        for model, each in asked.items()}
+json.dump(said, open("said.json", "w"))
+"""
 
-    mlflow.set_tracking_uri(Tracker().uri)
+
+def test_former_registered_models_say_what_they_said(
+    former: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To MLflow alone, in a process of its own, once a command of ours has seen the home that was moved."""
+    install(former / "site", "mlflow.artifact_repository", "mlflow-artifacts", ENTRY_POINT)
+    check_addresses({"store": str(former / "store")})
+    for _ in range(2):
+        client = Tracker().client
+    (said,) = [record.getMessage() for record in caplog.records if "wherever it lies" in record.getMessage()]
+    assert said.startswith(f"{former}/home/mlflow.db: the files of its 56 runs")
+    places = {client.get_experiment(str(number)).artifact_location for number in (1, 2, 3)}
+    assert places == {"mlflow-artifacts:/"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", Tracker().uri)
+    monkeypatch.setenv("PYTHONPATH", f"{former / 'site'}:{os.environ.get('PYTHONPATH', ROOT)}")
+    subprocess.run([sys.executable, "-c", ASK], cwd=former, check=True)
     for model, asked in read_json(former / "answers.json")["answers"].items():
-        answers = mlflow.pyfunc.load_model(f"models:/{model}").predict(pd.DataFrame(asked["rows"])).to_dict("records")
+        answers = read_json(former / "said.json")[model]
         for answer, expected in zip(answers, asked["answers"], strict=True):
             assert answer == pytest.approx(expected, abs=1e-5)

@@ -64,7 +64,7 @@ def test_an_artifact_is_one_version_however_often_it_is_met(shared_tracker: Trac
     assert version.description == "words"
     kept = shared_tracker.client.download_artifacts(version.run_id, "model/manifest.json")
     assert '"x": 1' in Path(kept).read_text()
-    assert version.source == f"runs:/{version.run_id}/model"
+    assert version.source == f"mlflow-artifacts:/{version.run_id}/artifacts/model"
 
 
 def test_a_version_of_before_becomes_loadable_when_it_is_met_again(shared_tracker: Tracker) -> None:

@@ -1,0 +1,74 @@
+"""MLflow's SQLite file and, beside it, the files of runs: one folder that may lie anywhere.
+
+The address of a run's files is `mlflow-artifacts:/<run>/artifacts`, which names no place. A server takes it for its own
+folder (`--artifacts-destination`); where there is none, it is the folder `mlflow-artifacts` beside the SQLite file.
+MLflow learns that from :func:`artifact_repository`, an entry point of this package, also where nobody but MLflow runs
+(`mlflow.pyfunc.load_model`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+log = logging.getLogger(__name__)
+SCHEME = "mlflow-artifacts"
+FILES = "mlflow-artifacts"
+"""The folder with the files of runs, beside the database."""
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file of a tracking address `sqlite:///...`; None of any other."""
+    return Path(uri.removeprefix("sqlite:///")).absolute() if uri.startswith("sqlite:///") else None
+
+
+def artifact_repository(
+    artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None
+) -> ArtifactRepository:
+    """MLflow's repository of a run's files, for addresses `mlflow-artifacts:`; called by MLflow."""
+    from mlflow import get_tracking_uri
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+
+    tracking_uri = tracking_uri or get_tracking_uri()
+    if file := sqlite_file(tracking_uri):
+        place = file.parent / FILES / urlsplit(artifact_uri).path.strip("/")
+        return LocalArtifactRepository(place.as_uri(), tracking_uri, registry_uri)
+    return MlflowArtifactsRepository(artifact_uri, tracking_uri, registry_uri)
+
+
+def register_repository() -> None:
+    """Do what the entry point does, where the package was installed before it had one."""
+    from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
+
+    _artifact_repository_registry.register(SCHEME, artifact_repository)  # type: ignore[no-untyped-call]
+
+
+def make_relocatable(file: Path) -> None:
+    """Rewrite the absolute addresses that former versions gave to the files of runs, where these lie beside the file.
+
+    They named the folder in which the database was made, which may be another's by now, or nobody's.
+    """
+    if not (file.is_file() and (file.parent / FILES).is_dir()):
+        return
+    with closing(sqlite3.connect(file, timeout=60)) as database, database:
+        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone() is None:
+            return
+        moved = database.execute(
+            "UPDATE experiments SET artifact_location = ? WHERE artifact_location LIKE ?",
+            (f"{SCHEME}:/", f"file:///%/{FILES}"),
+        ).rowcount
+        if moved:
+            runs = database.execute(
+                "UPDATE runs SET artifact_uri = ? || run_uuid || '/artifacts'"
+                " WHERE artifact_uri LIKE ? || run_uuid || '/artifacts'",
+                (f"{SCHEME}:/", f"file:///%/{FILES}/"),
+            ).rowcount
+            log.warning("%s: the files of its %d runs are found beside it from now on, wherever it lies", file, runs)
