@@ -134,18 +134,21 @@ def submission(
     return {**report, "models": {task: models[task].url for task in wanted}}
 
 
-def serve(url: str, name: str, model: str, port: int) -> None:
+def serve(url: str, name: str, model: str, port: int, max_tokens: int | None = None) -> None:
     """Serve until SIGTERM; see :mod:`flows.servers.model_server`.
 
     :param url: of the store.
     :param name: a task, whose model ``model`` chooses; or a model itself.
     :param model: empty: the task's best.
+    :param max_tokens: the most that a request may ask a language model for; None: its n_ctx.
     :raises InputError: no such model, ``model`` beside a model, or a port that is taken.
     """
+    require(max_tokens is None or max_tokens > 0, f"--max-tokens: found {max_tokens}, expected 1 or more")
     listener(port).close()  # one in use is told before torch is imported and the model read
     artifact = served_model(check_addresses({"store": url, "model": model}), name, model)
     folder, words = model_files(artifact)
-    from flows.servers.model_server import Generation, Predictions, Service, serve  # brings torch along
+    from flows.servers.answering import Generation, Predictions, Service  # brings torch along
+    from flows.servers.model_server import serve
     from gptcore.evaluation.predict import TaskModel
     from gptcore.machine.device import pick_device
     from gptcore.models.network import load_language_model
@@ -159,7 +162,7 @@ def serve(url: str, name: str, model: str, port: int) -> None:
         service = Predictions(task_model)
         about |= {"task": spec.name, "fields": [*spec.text_columns, *spec.choices], "labels": list(spec.told_labels)}
     else:
-        service = Generation(load_language_model(str(folder)).to(pick_device(0)).eval(), tokenizer)
+        service = Generation(load_language_model(str(folder)).to(pick_device(0)).eval(), tokenizer, max_tokens)
     what = about.get("task", "a language model")
 
     def ready() -> None:

@@ -224,18 +224,23 @@ class TaskModel:
         while chunk := list(islice(rows, at_once)):
             yield from zip(chunk, logits_of(self._model, self._rows(chunk), self._device), strict=True)
 
-    def described(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
+    def described(
+        self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None
+    ) -> Iterator[dict[str, Any]]:
         """What each row is answered with, in the order given (:meth:`RowPredictions.described`).
 
         :param at_once: as in :meth:`answers`.
+        :param progress: as in :func:`logits_of`; what it raises ends the work.
         """
-        for found in self._predicted(examples, at_once):
+        for found in self._predicted(examples, at_once, progress):
             yield from found.described(self.spec)
 
-    def _predicted(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[RowPredictions]:
+    def _predicted(
+        self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None
+    ) -> Iterator[RowPredictions]:
         rows = iter(examples)
         while chunk := list(islice(rows, at_once)):
-            found = predict_rows(self._model, self.spec, self._rows(chunk), self._device)
+            found = predict_rows(self._model, self.spec, self._rows(chunk), self._device, progress=progress)
             yield found.using(self._settings)
 
     def scored(self, examples: Iterable[Example]) -> dict[str, float]:

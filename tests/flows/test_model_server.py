@@ -25,9 +25,10 @@ from starlette.testclient import TestClient
 
 from flows import inference
 from flows.cli.models import served_model
-from flows.servers import model_server
+from flows.servers import answering, model_server
+from flows.servers.answering import Generation, Passes, Predictions
 from flows.servers.environment import listener
-from flows.servers.model_server import Generation, Passes, Predictions, application
+from flows.servers.model_server import application
 from gptcore.base.errors import InputError
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models.network import load_model
@@ -74,7 +75,7 @@ BAD = {
         400,
         "request, row 2: premise: found 60,000 characters, expected at most 50,000",
     ),
-    "too long": (b" " * (17 << 20), 413, "expected at most 16,777,216"),
+    "too long": (b" " * (17 << 20), 413, "expected at most 2,097,152"),
 }
 
 
@@ -119,8 +120,8 @@ def test_text_is_generated_with_the_settings_of_the_request(shelf: Shelf) -> Non
 
 def test_a_request_that_does_not_arrive_is_told_so(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the end's grace is over, or it would be cut off without an answer."""
+    assert model_server._BODY_SECONDS < model_server._GRACE_SECONDS <= 10
     monkeypatch.setattr(model_server, "_BODY_SECONDS", 0.05)
-    assert model_server._GRACE_SECONDS > 10
     folder, words = model_files(shelf.finetune("rte", shelf.checkpoint))
     served = application(Predictions(TaskModel(folder, Tokenizer.load(str(words)))), {})
     sent: list[dict[str, Any]] = []
@@ -146,8 +147,8 @@ def test_a_brief_pass_has_one_thread(shelf: Shelf, monkeypatch: pytest.MonkeyPat
     folder, words = model_files(shelf.finetune("rte", shelf.checkpoint))
     service = Predictions(TaskModel(folder, Tokenizer.load(str(words))))
     for most in (1e12, 0.0):
-        monkeypatch.setattr(model_server, "_BRIEF_PASS", most)
-        assert service.answer(service.read(ROWS[0])[0])
+        monkeypatch.setattr(answering, "_BRIEF_PASS", most)
+        assert service.answer(service.read(ROWS[0])[0], lambda: None)
     assert chosen == [1, 3]
 
 
@@ -156,7 +157,7 @@ def test_requests_that_wait_are_answered_together_and_apart() -> None:
     sizes: list[int] = []
     begun, begin = threading.Event(), threading.Event()
 
-    def answer(items: Sequence[Any]) -> list[Any]:
+    def answer(items: Sequence[Any], _: Any) -> list[Any]:
         begun.set()
         begin.wait(10)
         sizes.append(len(items))
@@ -164,7 +165,7 @@ def test_requests_that_wait_are_answered_together_and_apart() -> None:
             raise ValueError("bad")
         return [item * 2 for item in items]
 
-    passes = Passes(answer)
+    passes = Passes(answer, 512)
     first = passes.submit(["a"])
     assert begun.wait(10)
     others = [passes.submit([str(n), str(n)]) for n in range(4)]

@@ -1,0 +1,198 @@
+"""What a model answers, one kind of request a class; and the thread that answers, which drops what nobody waits for."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, Protocol
+
+import torch
+
+from gptcore.base.errors import InputError, require
+from gptcore.evaluation.generate import generate
+from gptcore.evaluation.own_rows import read_records
+from gptcore.evaluation.predict import TaskModel
+from gptcore.evaluation.sampling import check_sampling
+from gptcore.models.network import LanguageModel
+from gptcore.text.tokenizer import Tokenizer
+
+_MOST_ROWS = 4096
+_MOST_CHARACTERS = 50_000
+"""Of a text: ten times RACE's longest passage. A text whose windows take a minute would keep all others waiting."""
+_BRIEF_PASS = 2e9
+"""Characters times weights, up to which a second thread is no sooner done than it is awake: some 4 ms on one core."""
+_END_SECONDS = 3.0
+"""For a pass that nobody waits for to notice that: as long as the slowest batch or token takes."""
+_SETTINGS: dict[str, type[int] | type[float]] = {
+    "max_tokens": int,
+    "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "seed": int,
+}
+
+Check = Callable[[], None]
+"""Called between a pass's batches, or tokens. Raises :class:`Unwanted` where nobody waits any more."""
+
+
+class Unwanted(Exception):
+    """Nobody waits for this answer: its client is gone, or the server's grace is over."""
+
+
+class Service(Protocol):
+    """What a model does for one kind of request."""
+
+    path: str
+    at_once: int
+    """Items of several requests that are answered together."""
+
+    def read(self, body: Any) -> tuple[list[Any], bool]:
+        """The items of a request, and whether they came as a list.
+
+        :raises InputError: something else than this service answers; names row and field.
+        """
+
+    def answer(self, items: Sequence[Any], check: Check) -> list[Any]:
+        """The answers of items, of one request or of several."""
+
+
+class Predictions:
+    """Rows of a task, answered by a fine-tuned model."""
+
+    path, at_once = "/predict", 512
+
+    def __init__(self, model: TaskModel) -> None:
+        self._model, self._threads = model, torch.get_num_threads()
+
+    def read(self, body: Any) -> tuple[list[Any], bool]:
+        """See :class:`Service`."""
+        several = isinstance(body, list)
+        rows = body if several else [body]
+        if not rows or len(rows) > _MOST_ROWS:
+            raise InputError(f"request: found {len(rows):,} rows, expected 1 to {_MOST_ROWS:,}")
+        for number, row in enumerate(rows, start=1):
+            if not isinstance(row, dict):
+                raise InputError(f"request, row {number}: found {row!r:.60}, expected an object with the task's fields")
+            for name, text in row.items():
+                _check_length(text, f"request, row {number}: {name}")
+        return list(read_records(self._model.spec, rows, "request")), several
+
+    def answer(self, items: Sequence[Any], check: Check) -> list[Any]:
+        """See :class:`Service`."""
+        characters = sum(len(text) for item in items for text in (*item.fields, *item.choices))
+        torch.set_num_threads(1 if characters * self._model.n_multiplied <= _BRIEF_PASS else self._threads)
+        return list(self._model.described(items, progress=lambda _: check()))
+
+
+class Generation:
+    """Prompts, continued by a language model one at a time.
+
+    :param max_tokens: the most that a request may ask for; None: the model's n_ctx.
+    """
+
+    path, at_once = "/generate", 1
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, max_tokens: int | None = None) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        self._most = model.config.n_ctx if max_tokens is None else max_tokens
+
+    def read(self, body: Any) -> tuple[list[Any], bool]:
+        """See :class:`Service`."""
+        if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
+            raise InputError('request: found no prompt, expected an object with the text "prompt"')
+        _check_length(body["prompt"], "request: prompt")
+        prompt = " ".join(body["prompt"].split())
+        if not self._tokenizer.encode(prompt):
+            raise InputError(f"request: prompt: found {prompt!r}, expected a word or more to go on from")
+        settings: dict[str, Any] = {"max_tokens": min(40, self._most), "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        for name, value in body.items():
+            if name == "prompt":
+                continue
+            kind = _SETTINGS.get(name)
+            if kind is None:
+                raise InputError(f"request: found {name!r}, expected prompt, {', '.join(_SETTINGS)}")
+            if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+                raise InputError(f"request: {name}: found {value!r:.60}, expected a number")
+            require(-(1 << 63) < value < 1 << 63, f"request: {name}: found {value!r:.60}, expected a number of 64 bits")
+            settings[name] = value
+        found, most = settings["max_tokens"], self._most
+        require(found <= most, f"request: max_tokens: found {found:,}, expected at most {most:,}")
+        check_sampling(**{name: value for name, value in settings.items() if name != "seed"})
+        return [(prompt, settings)], False
+
+    def answer(self, items: Sequence[Any], check: Check) -> list[Any]:
+        """See :class:`Service`."""
+        found = []
+        for prompt, settings in items:
+            pieces = []
+            for piece in generate(self._model, self._tokenizer, prompt, **settings):
+                check()
+                pieces.append(piece)
+            found.append({"continuation": "".join(pieces)})
+        return found
+
+
+def _check_length(text: Any, place: str) -> None:
+    if isinstance(text, str) and len(text) > _MOST_CHARACTERS:
+        raise InputError(f"{place}: found {len(text):,} characters, expected at most {_MOST_CHARACTERS:,}")
+
+
+class Passes:
+    """A thread that answers what is queued, as much as fits into a pass at a time.
+
+    :param at_once: items from which on no other request joins a pass.
+    """
+
+    def __init__(self, answer: Callable[[Sequence[Any], Check], list[Any]], at_once: int) -> None:
+        self._answer, self._at_once = answer, at_once
+        self._waiting: queue.SimpleQueue[tuple[list[Any], Future[list[Any]]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread.start()
+
+    def submit(self, items: list[Any]) -> Future[list[Any]]:
+        """The answers of items, once their pass is done. Who does not wait for them any more cancels the future."""
+        future: Future[list[Any]] = Future()
+        self._waiting.put((items, future))
+        return future
+
+    def close(self) -> None:
+        """End once everything that is queued is answered, or cancelled."""
+        self._waiting.put(None)
+        self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            requests, n_items, last = [first], len(first[0]), False
+            while n_items < self._at_once:
+                try:
+                    following = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None:
+                    last = True
+                    break
+                requests.append(following)
+                n_items += len(following[0])
+            if wanted := [request for request in requests if not request[1].cancelled()]:
+                self._pass(wanted)
+            if last:
+                return
+
+    def _pass(self, requests: Sequence[tuple[list[Any], Future[list[Any]]]]) -> None:
+        def check() -> None:
+            if all(future.cancelled() for _, future in requests):
+                raise Unwanted
+
+        try:
+            answers = iter(self._answer([item for items, _ in requests for item in items], check))
+            for items, future in requests:
+                own = [next(answers) for _ in items]
+                with suppress(InvalidStateError):  # cancelled meanwhile
+                    future.set_result(own)
+        except Exception as error:  # told to each who waits; the next pass is another
+            for _, future in requests:
+                with suppress(InvalidStateError):
+                    future.set_exception(error)
