@@ -1,7 +1,7 @@
 """The manifest: an artifact's table of contents, and the proof that it is whole.
 
-It lists every file with size and SHA-256, the inputs, the config, counts, the code's version and the duration, and it
-is written last. Reading one trusts nothing: shape, paths, recipe and bytes are all checked.
+It lists every file with size and SHA-256, the inputs, the config, counts, the code's version and the duration, and a
+checksum of all this, and it is written last. Reading one trusts nothing: shape, paths, recipe, bytes are all checked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -20,7 +20,7 @@ from typing import Any
 
 import gptcore
 from gptcore.base.errors import InputError
-from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, sha256_json, write_json_atomic
 from tasks.store.artifact import Recipe, canonical, recipe_digest
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ def seal(
         "created": datetime.now(UTC).isoformat(timespec="microseconds"),
         "duration_seconds": round(seconds, 3),
     }
+    manifest["checksum"] = _checksum(manifest)
     write_json_atomic(workspace / MANIFEST, manifest)
     return manifest
 
@@ -114,8 +115,8 @@ def drop_unlisted(workspace: Path, manifest: Manifest) -> None:
 def problem_of(manifest: Any, stage: str, digest: str) -> str | None:
     """Why ``manifest`` cannot be that of `<stage>/<digest>`, in words; None where it can.
 
-    Shape, safe relative paths (a manifest from a shared bucket must not make us read or write elsewhere), and the
-    recipe it states giving the digest it lies under.
+    Shape, safe relative paths (a manifest from a shared bucket must not make us read or write elsewhere), the recipe
+    it states giving the digest it lies under, and the checksum of all that it says (one of a former version has none).
     """
     if not isinstance(manifest, Mapping):
         return f"its manifest is no JSON object ({str(manifest)[:80]})"
@@ -133,9 +134,16 @@ def problem_of(manifest: Any, stage: str, digest: str) -> str | None:
             return f"its root is {root!r}, expected a folder inside the artifact"
         if not isinstance(manifest["created"], str) or not isinstance(manifest["counts"], Mapping):
             return "its creation time is no text or its counts are no object"
+        if (stated := manifest.get("checksum")) is not None and stated != (checksum := _checksum(manifest)):
+            return f"its own content has the SHA-256 {checksum[:12]}, expected {str(stated)[:12]}"
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         return f"it is not a manifest ({type(error).__name__}: {error})"
     return None
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of what a manifest says, wherever its artifact lies: a remote shelf adds its folder of files (`root`)."""
+    return sha256_json({name: value for name, value in manifest.items() if name not in ("checksum", "root")})
 
 
 def is_safe(path: Any) -> bool:
@@ -168,16 +176,31 @@ def local_sizes(folder: Path, manifest: Manifest) -> dict[str, int]:
     return {name: path.stat().st_size for name, path in paths if path.is_file()}
 
 
+def damage(folder: Path, manifest: Manifest, sha256: Callable[[Path], str] | None = None) -> str | None:
+    """The first listed file of a local folder with another size or SHA-256, in words; None where all fit.
+
+    :param sha256: how the SHA-256 of a file is found; None: all of it is read.
+    """
+    if problem := size_problem(manifest, local_sizes(folder, manifest)):
+        return problem
+    found = ((file, (sha256 or sha256_file)(folder / file["path"])) for file in manifest["files"])
+    return next(filter(None, (sha256_problem(file, digest) for file, digest in found)), None)
+
+
+def sha256_problem(file: Mapping[str, Any], found: str) -> str | None:
+    """That a listed file has another SHA-256 than the manifest says, in words; None where it has not."""
+    if found == file["sha256"]:
+        return None
+    return f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
+
+
 def verify_files(folder: Path, manifest: Manifest, name: str) -> None:
     """Compare every listed file of a local folder with its size and SHA-256.
 
     :raises CorruptArtifact: one line that names ``name`` and the first file that differs.
     """
-    problem = size_problem(manifest, local_sizes(folder, manifest))
-    if problem is not None:
+    if problem := damage(folder, manifest):
         raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
-    for file in manifest["files"]:
-        check_sha256(name, file, sha256_file(folder / file["path"]))
 
 
 def check_sha256(name: str, file: Mapping[str, Any], found: str) -> None:
@@ -185,9 +208,8 @@ def check_sha256(name: str, file: Mapping[str, Any], found: str) -> None:
 
     :raises CorruptArtifact: one line that names ``name`` and the file.
     """
-    if found != file["sha256"]:
-        wrong = f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
-        raise CorruptArtifact(f"{name}: {wrong}; {_REBUILD}")
+    if problem := sha256_problem(file, found):
+        raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
 
 
 def verify_once(folder: Path, manifest: Manifest, name: str) -> None:

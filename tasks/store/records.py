@@ -8,8 +8,8 @@ To tell that a manifest was replaced, whoever publishes one leaves a mark, a fol
 attempt's files: `<store>/.manifests/<stage>/<digest>-files-<id>/` (:func:`mark`). A look-up lists the names of the
 stage's folders and of its marks. What is kept of an artifact counts only while its folder is there and has the marks
 that it had when the manifest was read; an artifact of an older version has none until it is made again. Only manifests
-that `problem_of` accepts are kept, without their lists of files; what another version of the package kept is read anew,
-and what other hosts packed is checked for its form.
+that `problem_of` accepts are kept, without their lists of files and checksums; what another version of the package kept
+is read anew, and what other hosts packed is checked for its form.
 
 So a look-up trusts what is kept for the order of artifacts and for the choice among them. That the chosen one is there,
 whole and unchanged is never trusted: its manifest and its files' sizes are read when it is handed out (`Store.whole`).
@@ -71,7 +71,8 @@ def manifests(fs: Any, base: str, stage: str, scratch: Path) -> dict[str, Manife
     found = dict(_read(fs, f"{base}/{stage}", stage, missing))
     for digest, manifest in found.items():
         if isinstance(manifest, dict):
-            kept[digest] = states[digest], {name: value for name, value in manifest.items() if name != "files"}
+            said = {name: value for name, value in manifest.items() if name not in ("files", "checksum")}
+            kept[digest] = states[digest], said
     if kept.keys() != before.keys() or any(before[digest][0] != state for digest, (state, _) in kept.items()):
         _to_file(file, kept)
     if len(missing) > _MANY:

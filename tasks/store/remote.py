@@ -95,6 +95,10 @@ class RemoteShelf:
         found = self._fs.find(folder, detail=True, withdirs=False)
         return {path.removeprefix(f"{folder}/"): info["size"] for path, info in found.items()}
 
+    def damage(self, stage: str, digest: str, manifest: Manifest) -> str | None:
+        """None: object stores keep checksums of their own, and this host's copy is compared before it is read."""
+        return None
+
     def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
         """One listed file, from this host's copy where that has it."""
         if (copy := self.cached(stage, digest, path)) is not None:

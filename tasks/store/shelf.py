@@ -11,8 +11,9 @@ from typing import Any
 from gptcore.base.errors import InputError, refuse_password
 from gptcore.base.files import fsync_folder, read_json
 from tasks.store.artifact import is_digest
-from tasks.store.manifest import MANIFEST, Manifest, local_sizes, part_of, problem_of, verify_once
+from tasks.store.manifest import MANIFEST, Manifest, damage, local_sizes, part_of, problem_of, verify_once
 from tasks.store.remote import RemoteShelf
+from tasks.store.state import FileDigests
 
 
 class LocalShelf:
@@ -43,6 +44,14 @@ class LocalShelf:
     def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
         """Bytes of each file that the artifact has, by the manifest's paths."""
         return local_sizes(Path(self.root, stage, digest), manifest)
+
+    def damage(self, stage: str, digest: str, manifest: Manifest) -> str | None:
+        """What is wrong with the bytes of the first file that has others than listed, in words; None where none has.
+
+        A file is read once for as long as it keeps its inode, size and times, whichever process asks.
+        """
+        with FileDigests() as digests:
+            return damage(Path(self.root, stage, digest), manifest, digests.sha256)
 
     def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
         """One listed file as it lies there now."""

@@ -66,7 +66,7 @@ class FileDigests:
             memo.parent.mkdir(parents=True, exist_ok=True)
             write_json_atomic(memo, self._known[folder])
 
-    def sha256(self, path: str) -> str:
+    def sha256(self, path: str | os.PathLike[str]) -> str:
         """The SHA-256 of a file's bytes, read unless it is known to be the file that was read before."""
         folder, name = os.path.split(os.path.abspath(path))
         known = self._folder(folder)
@@ -93,6 +93,6 @@ def _memo(folder: str) -> Path:
     return state_folder() / "digests" / f"{sha256_json(folder)[:24]}.json"
 
 
-def _identity(path: str) -> list[int]:
+def _identity(path: str | os.PathLike[str]) -> list[int]:
     stat = os.stat(path)
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

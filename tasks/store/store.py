@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -185,10 +185,13 @@ class Store:
     def find(self, stage: Recipe | str, digest: str | None = None) -> Artifact | None:
         """The complete artifact of a recipe (or of a stage and a full digest); None where there is none.
 
-        Cheap: the manifest must fit its recipe, and every file it lists be there with its size.
+        Cheap: the manifest must fit its recipe, and every file it lists be there with its size; of a recipe's, which
+        somebody would make otherwise, in a local store with its bytes (:meth:`LocalShelf.damage`).
         """
-        name, digest = (stage.stage, stage.digest) if isinstance(stage, Recipe) else (stage, digest or "")
-        artifact = self.artifact(name, digest)
+        if isinstance(stage, Recipe):
+            hit = self._hit(stage)
+            return hit.artifact if hit else None
+        artifact = self.artifact(stage, digest or "")
         return artifact if self._check(artifact) is not None else None
 
     def manifest(self, artifact: Artifact) -> Manifest:
@@ -213,7 +216,7 @@ class Store:
         for digest, manifest in self._shelf.manifests(stage).items():
             artifact = self.artifact(stage, digest)
             if isinstance(manifest, str):
-                log.warning("%s is not used: %s", artifact.url, manifest)
+                _warn_once(artifact, manifest)
             else:
                 found.append(Record(artifact, manifest))
         return sorted(found, key=lambda record: (record.manifest["created"], record.artifact.digest), reverse=True)
@@ -264,6 +267,12 @@ class Store:
             raise InputError(f"{stage} {ref!r}: found {len(fitting)} artifacts ({names}), expected a longer digest")
         raise self.missing(ref, stage)
 
+    @staticmethod
+    def made_by(stage: str, manifest: Mapping[str, Any]) -> str:
+        """The command that makes an artifact of a stage, for people: ``manifest`` may say of which task."""
+        task = str(manifest.get("config", {}).get("task", "TASK"))
+        return _MADE_BY.get(stage, "`gptmill pipeline`").replace("TASK", task)
+
     def missing(self, ref: str, *stages: str) -> InputError:
         """What is said where no artifact of the stages is meant by ``ref``: what is there instead.
 
@@ -276,7 +285,7 @@ class Store:
             if others:
                 return InputError(f"{ref}: an artifact of the stage {' and of '.join(others)}, expected {expected}")
         newest = [record.artifact.short for stage in stages for record in islice(self.newest(stage), 5)]
-        have = ", ".join(newest) or f"none at all; {_MADE_BY.get(stages[0], '`gptmill pipeline`')} makes one"
+        have = ", ".join(newest) or f"none at all; {self.made_by(stages[0], {})} makes one"
         return InputError(f"{expected} {ref!r}: found no such artifact in {self.url}, which has {have}")
 
     # --- reading
@@ -322,8 +331,11 @@ class Store:
         root = artifact.url.rstrip("/").removesuffix(f"/{artifact.stage}/{artifact.digest}")
         return self._shelf if root == self.url else shelf_at(root)
 
-    def _check(self, artifact: Artifact) -> Manifest | None:
-        """The manifest, where it fits its recipe and every file is there with its size."""
+    def _check(self, artifact: Artifact, bytes_too: bool = False) -> Manifest | None:
+        """The manifest, where it fits its recipe and every file is there with its size; what is wrong is told once.
+
+        :param bytes_too: whether the files' bytes count, too.
+        """
         shelf = self._home(artifact)
         manifest = shelf.read(artifact.stage, artifact.digest)
         if manifest is None:
@@ -332,14 +344,16 @@ class Store:
         if problem is None:
             sizes = shelf.sizes(artifact.stage, artifact.digest, manifest)
             problem = size_problem(manifest, sizes)
+        if problem is None and bytes_too:
+            problem = shelf.damage(artifact.stage, artifact.digest, manifest)
         if problem is not None:
-            log.warning("%s is not used: %s", artifact.url, problem)
+            _warn_once(artifact, problem)
             return None
         return dict(manifest)
 
     def _hit(self, recipe: Recipe) -> Built | None:
         artifact = self.artifact(recipe.stage, recipe.digest)
-        manifest = self._check(artifact)
+        manifest = self._check(artifact, bytes_too=True)
         return Built(artifact, manifest, cached=True) if manifest is not None else None
 
     def _work(
@@ -364,3 +378,9 @@ class Store:
         except OSError as error:
             raise InputError(f"--store {self.url}: cannot write {lock.parent} ({error.strerror})") from None
         return lock
+
+
+@cache
+def _warn_once(artifact: Artifact, problem: str) -> None:
+    """Say in this process' log that an artifact is not used; whoever looks it up again is not told again."""
+    log.warning("%s is not used: %s", artifact.url, problem)

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import fsspec
 import pytest
 
-from flows.cli import garbage
 from flows.cli.main import main
+from flows.upkeep import garbage
 from gptcore.base.filesystems import require_s3
 from gptcore.config import ModelConfig
 from gptcore.models.transformer import GPT
@@ -222,7 +222,7 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
 def test_every_stage_is_known() -> None:
     sources = [path.read_text(encoding="utf-8") for path in Path(stages.__path__[0]).glob("*.py")]
     named = {name for text in sources for name in re.findall(r"(?:Recipe|recipe_of)\(\s*\"([a-z-]+)\"", text)}
-    assert named == set(garbage._STAGES) - {CORPUS_PART, SHARDS_PART}
+    assert named == set(garbage.STAGES) - {CORPUS_PART, SHARDS_PART}
     assert set(garbage._MEASURES) | set(garbage._TRACKED) <= named
 
 
@@ -285,3 +285,26 @@ def test_an_object_store_that_cannot_be_used_is_a_line(
             said = capsys.readouterr().err
             assert message in said
             assert said.count("\n") == 1
+
+
+def test_verify_names_what_is_damaged_and_the_command_that_makes_it_again(
+    stored: tuple[Store, Artifact, Artifact], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, model, _ = stored
+    assert main(["verify", "--store", store.url]) == 0
+    assert re.search(r"^\d+ artifacts read, ", capsys.readouterr().out)
+    file = next(path for path in Path(model.url).rglob("*") if path.is_file() and path.name != "manifest.json")
+    file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes()))
+    assert main(["verify", "--store", store.url]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{model.stage}/{model.digest}: {file.relative_to(model.url)} has the SHA-256 ")
+    assert "`gptmill verify --repair` sets them aside" in said.err
+    assert main(["verify", "--store", store.url, "--repair"]) == 0
+    assert "made again by `gptmill " in capsys.readouterr().out
+    assert store.find(model.stage, model.digest) is None
+    home = Path(os.environ["GPTMILL_HOME"])
+    monkeypatch.setenv("GPTMILL_HOME", str(home / "damaged"))
+    (home / "damaged").mkdir(parents=True)
+    (home / "damaged" / "mlflow.db").write_bytes(b"no database" * 100)
+    assert main(["verify", "--store", store.url]) == 1
+    assert "mlflow.db: file is not a database" in capsys.readouterr().out

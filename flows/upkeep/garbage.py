@@ -21,7 +21,7 @@ _MEASURES = (
 )
 _TRACKED = ("pretrain", "finetune", "adapt", "vectors", "kagnet")
 _WORLDS = "storyworld"
-_STAGES = {
+STAGES = {
     *(*_MEASURES, *_TRACKED, _WORLDS),
     *("corpus", "corpus-part", "tokenizer", "shards", "shards-part", "dataset", "imported", "papers", "papers-ids"),
 }
@@ -78,7 +78,7 @@ def _plan(store: Store, tracker: Tracker, rules: Rules) -> tuple[list[Item], Pla
 
     :raises InputError: the tracker has never heard of this store: its word would empty it.
     """
-    items, known = inventory(store, _STAGES), referred(tracker)
+    items, known = inventory(store, STAGES), referred(tracker)
     artifacts = [item for item in items if item.kind == "artifact"]
     if artifacts and not rules.unknown and not any(item.digest in known.heard for item in artifacts):
         raise InputError(
@@ -110,7 +110,7 @@ def _group(item: Item) -> str:
 def _line(item: Item) -> str:
     what = _group(item) if item.kind == "artifact" else f"{_group(item)} of {item.stage}"
     when = "" if item.changed is None else f"{item.changed:%Y-%m-%d %H:%M}"
-    return f"  {what:<24} {item.digest[:12]} {_size(item.size):>10}  {when}"
+    return f"  {what:<24} {item.digest[:12]} {in_bytes(item.size):>10}  {when}"
 
 
 def _typed(dropped: Sequence[Item]) -> bool:
@@ -122,10 +122,10 @@ def _typed(dropped: Sequence[Item]) -> bool:
 
 
 def _amount(items: Sequence[Item]) -> str:
-    return f"{len(items):,}, {_size(sum(item.size for item in items))}" if items else "-"
+    return f"{len(items):,}, {in_bytes(sum(item.size for item in items))}" if items else "-"
 
 
-def _size(size: float) -> str:
+def in_bytes(size: float) -> str:
     """Bytes to read: 512 B, 1.5 MB, 820 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:

@@ -1,0 +1,1 @@
+"""What keeps a home and its stores small and sound: `gptmill gc`, `gptmill verify`, and both by schedule."""

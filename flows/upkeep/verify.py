@@ -1,0 +1,56 @@
+"""`gptmill verify`: a store's artifacts, byte by byte, and this home's databases; what is damaged is set aside."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+
+from flows.upkeep.garbage import STAGES, in_bytes
+from tasks.store.state import state_folder
+from tasks.store.store import Store
+from tasks.store.verify import set_aside, verified
+
+
+class Damaged(RuntimeError):
+    """Something is not what was written, and still lies where it is looked for."""
+
+
+def verify(url: str, repair: bool) -> None:
+    """Read all there is, and print a line for each thing that is damaged.
+
+    :param repair: whether damaged artifacts are set aside, so that the next run makes them again.
+    :raises InputError: no such store.
+    :raises Damaged: something is damaged and has not been set aside.
+    """
+    store, size, number, left = Store(url), 0, 0, 0
+    for item, problem in verified(store, STAGES):
+        number, size = number + 1, size + item.size
+        if not problem:
+            continue
+        print(f"{item.name}: {problem}")
+        aside = set_aside(store, item) if repair else ""
+        left += not aside
+        if aside:
+            print(f"  set aside in {aside}; made again by {Store.made_by(item.stage, item.manifest)}")
+    problems = _databases()
+    print("".join(f"{line}\n" for line in problems) + f"{number:,} artifacts read, {in_bytes(size)}")
+    if left:
+        hint = "they are being made right now" if repair else "`gptmill verify --repair` sets them aside"
+        raise Damaged(f"{left:,} of {number:,} artifacts of {store.url}; {hint}")
+    if problems:
+        raise Damaged(f"{len(problems)} databases; `gptmill restore` brings back those of a backup")
+
+
+def _databases() -> list[str]:
+    """What SQLite finds wrong with each of this home's databases, a line each."""
+    home, problems = state_folder(), []
+    for path in [*sorted(home.glob("*.db")), *sorted(home.glob("prefect/*.db"))]:
+        try:
+            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+                (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.Error as error:
+            found = str(error)
+        if found != "ok":
+            problems.append(f"{path}: {found}".replace(os.linesep, " "))
+    return problems
