@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Self
@@ -22,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
-from gptcore.text.bpe_train import cleaned_words, learn
+from gptcore.text.bpe_train import learn
 from gptcore.text.clean import clean_stream, repaired_lines, split_clean, splitter
+from gptcore.text.counting import Counts, cleaned_words
 from gptcore.text.spacy_words import NEIGHBOURS, Pieces
 from gptcore.text.tokenizer import BytePairTokenizer, WordIds
 from gptcore.text.vocabulary import Merge, in_order
@@ -52,8 +52,8 @@ class WordTokenizer(BytePairTokenizer):
         self._by_piece = WordIds(self._encode_piece)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
-        """Learn merges from words in the order in which they first came; see :mod:`gptcore.text.bpe_train`."""
+    def from_counts(cls, counts: Counts, n_merges: int) -> Self:
+        """Learn merges from counted words, in any order; see :mod:`gptcore.text.bpe_train`."""
         characters, merges = learn(counts, n_merges)
         pieces = [UNKNOWN, *characters, *(character + WORD_END for character in characters)]
         pieces += dict.fromkeys(first + second for first, second in merges)

@@ -68,12 +68,13 @@ class ByteTokenizer(BytePairTokenizer):
         cls,
         corpus: Path,
         n_merges: int,
+        work: Path,
         map: Callable[..., Iterable[Any]] = map,
         progress: Callable[[int], object] | None = None,
     ) -> Self:
         """:meth:`train` on the training documents of a raw corpus.
 
-        :param map: not called: the library counts on several threads of this process.
+        :param work: not used, nor is ``map``: the library counts on several threads of this process, in its memory.
         :param progress: called with 1 for each file counted.
         """
         return cls.train(_texts(part_files(corpus, "train"), progress), n_merges)

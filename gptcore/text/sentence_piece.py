@@ -16,7 +16,7 @@ import hashlib
 import io
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, ranked_characters, tell_fewer
+from gptcore.text.counting import Counts
 from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
 from gptcore.text.vocabulary import SETTINGS_FILE, TokenizerFolder, read_bytes
@@ -95,7 +96,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         return cls(read_bytes(file), cased=cased, keep_accents=found.get("keep_accents", False), name=file)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
+    def from_counts(cls, counts: Counts, n_merges: int) -> Self:
         """Learn an uncased unigram model of ``n_merges`` pieces on top of special pieces, marks and characters.
 
         Words with fewer give fewer. Equal counts, in any order, give an equal tokenizer: the library learns in one
@@ -245,7 +246,7 @@ def _check_words(library: Any, vocabulary: Iterable[str], name: str) -> None:
         raise InputError(f"{name}: does not mark where words begin, expected ALBERT's way to treat white space")
 
 
-def _learn(counts: Mapping[str, int], n_merges: int) -> tuple[bytes, int]:
+def _learn(counts: Counts, n_merges: int) -> tuple[bytes, int]:
     """A unigram model by the released code's settings, and how many of its pieces are not learnt."""
     from sentencepiece import SentencePieceTrainer
 
@@ -253,11 +254,11 @@ def _learn(counts: Mapping[str, int], n_merges: int) -> tuple[bytes, int]:
     covered = accumulate(ranked.values(), initial=0)
     most = COVERAGE * sum(ranked.values())
     characters = {character for character, before in zip(ranked, covered, strict=False) if before < most}
-    words = [word for word in sorted(counts) if len(word) <= MAX_LENGTH and characters.issuperset(word)]
+    words = sorted((word, n) for word, n in counts.items() if len(word) <= MAX_LENGTH and characters.issuperset(word))
     n_fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
     out = io.BytesIO()
     SentencePieceTrainer.train(
-        sentence_iterator=iter([f"{word}\t{counts[word]}" for word in words]),
+        sentence_iterator=(f"{word}\t{n}" for word, n in words),
         input_format="tsv",
         model_writer=out,
         model_type="unigram",

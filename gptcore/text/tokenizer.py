@@ -5,9 +5,9 @@ A kind is a subclass. :meth:`Tokenizer.load` finds the right one by what a folde
 
 from __future__ import annotations
 
+import shutil
 from abc import ABC, abstractmethod
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
-from gptcore.text.bpe_train import count_corpus, count_words
+from gptcore.text.counting import Counts, count_corpus, count_words
 from gptcore.text.parts import raw_rows
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,
@@ -139,6 +139,7 @@ class Tokenizer(ABC):
         cls,
         corpus: Path,
         n_merges: int,
+        work: Path,
         map: Callable[..., Iterable[Any]] = map,
         progress: Callable[[int], object] | None = None,
     ) -> Self:
@@ -147,11 +148,14 @@ class Tokenizer(ABC):
         They come on top of special pieces and single characters; a byte pair encoding makes each by a merge. Equal
         documents give an equal tokenizer, on any machine.
 
-        :param map: the built-in, or one that gives results in order and whose workers see the folder ``corpus``.
+        :param work: a folder for words that are counted, made and removed.
+        :param map: the built-in, or one that gives results in order and whose workers see both folders.
         :param progress: called with 1 for each file counted.
         :raises InputError: a negative ``n_merges``, or no words where the kind learns from words.
         """
-        return cls.from_counts(count_corpus(corpus, map, progress, cls._counted), n_merges)
+        made = cls.from_counts(count_corpus(corpus, work, map, progress, cls._counted), n_merges)
+        shutil.rmtree(work)
+        return made
 
     @classmethod
     def train(cls, texts: Iterable[str], n_merges: int) -> Self:
@@ -159,7 +163,7 @@ class Tokenizer(ABC):
         return cls.from_counts(count_words(texts, cls._counted), n_merges)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int) -> Self:
+    def from_counts(cls, counts: Counts, n_merges: int) -> Self:
         """Learn as :meth:`from_corpus` does from words that are counted already, if the kind learns from words."""
         raise NotImplementedError
 

@@ -28,6 +28,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, repeated, tell_fewer
+from gptcore.text.counting import Counts
 from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
 from gptcore.text.vocabulary import LIBRARY_FILE, SETTINGS_FILE, TokenizerFolder, check_ids, read_text
@@ -109,7 +110,7 @@ class WordPieceTokenizer(WordByWordTokenizer):
         return cls(vocabulary, cased=cased, name=name)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], n_merges: int, *, cased: bool = False) -> Self:
+    def from_counts(cls, counts: Counts, n_merges: int, *, cased: bool = False) -> Self:
         """Learn ``n_merges`` pieces on top of special pieces and characters; words with fewer give fewer.
 
         Equal counts, in whatever order, give an equal tokenizer, on any machine.
@@ -231,7 +232,7 @@ def _has_capitals(vocabulary: Iterable[str]) -> bool:
     return any(piece != piece.lower() for piece in vocabulary if piece not in SPECIALS)
 
 
-def _learn(counts: Mapping[str, int], n_merges: int, cased: bool) -> list[str]:
+def _learn(counts: Counts, n_merges: int, cased: bool) -> list[str]:
     """The pieces of a vocabulary, in the order of their ids."""
     characters = alphabet(counts, n_merges)
     inside = [character for character in characters if len(basic_words(f"a{character}a", cased)) == 1]
@@ -240,7 +241,7 @@ def _learn(counts: Mapping[str, int], n_merges: int, cased: bool) -> list[str]:
     # Words in a fixed order, whichever of the corpus' files was counted first. The trainer gives out ids to "##x" in
     # the order of a hash map seeded anew in each process, and breaks ties between equally frequent pairs by id; naming
     # those pieces as special tokens fixes their ids.
-    words = {word: counts[word] for word in sorted(counts) if len(word) <= MAX_LENGTH and known.issuperset(word)}
+    words = sorted((word, n) for word, n in counts.items() if len(word) <= MAX_LENGTH and known.issuperset(word))
     trainer = trainers.WordPieceTrainer(
         vocab_size=len(SPECIALS) + len(singles) + n_merges,
         min_frequency=MIN_PAIRS,

@@ -41,7 +41,7 @@ def train_tokenizer(store: Store, corpus: Artifact, config: TokenizerConfig, das
         files = len(part_files(folder, "train"))
         done = Meter("tokenizer", "files").counting("count", files)
         with partition_map(dask_address, shared=out, small=files == 1) as parallel:
-            return _saved(_kind(config).from_corpus(folder, config.n_merges, parallel, done), out)
+            return _saved(_kind(config).from_corpus(folder, config.n_merges, out / ".counts", parallel, done), out)
 
     return build(store, recipe, produce, "tokenizer", _made).artifact
 

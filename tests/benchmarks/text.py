@@ -11,8 +11,8 @@ from typing import Any
 
 from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
-from gptcore.text.bpe_train import count_words
 from gptcore.text.clean import clean, split_clean, splitter
+from gptcore.text.counting import count_words
 from gptcore.text.spacy_words import standardise
 from tests.benchmarks.table import beside
 

@@ -285,12 +285,6 @@ def test_rare_characters_and_long_words_stay_out(monkeypatch):
     assert max(map(len, tokenizer.vocabulary)) == len("ab</w>")
 
 
-def test_counting_forgets_the_rarest_words_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr("gptcore.text.bpe_train.MAX_WORDS", 5)
-    rows = [f"ab ab w{i} v{i}" for i in range(20)]
-    assert ("a", "b</w>") in WordTokenizer.train(rows, 10).merges
-
-
 def test_training_on_nothing():
     for rows in ([], [""], ["\n"]):
         with pytest.raises(InputError, match="no words to learn from"):

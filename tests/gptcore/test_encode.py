@@ -317,7 +317,7 @@ def test_from_books_to_shards_and_back(tmp_path: Path) -> None:
     assert report["words"] == sum(len(text.split()) for text in books.values())
     assert report["characters_repaired"]["ftfy"] == 0
 
-    tokenizer = ByteTokenizer.from_corpus(tmp_path / "corpus", 20)
+    tokenizer = ByteTokenizer.from_corpus(tmp_path / "corpus", 20, tmp_path / "counts")
     assert tokenizer.n_merges == 20
     encode_corpus(tmp_path / "corpus", tokenizer, tmp_path / "shards", ShardConfig())
     found = []

@@ -149,9 +149,10 @@ def test_from_a_raw_corpus(kind: Kind, tmp_path: Path, monkeypatch: pytest.Monke
     def elsewhere(function: Callable[..., Any], paths: list[Path]) -> Any:
         return map(pickle.loads(pickle.dumps(function)), paths)
 
-    tokenizer = kind.of.from_corpus(tmp_path / "corpus", 10, elsewhere, counted.append)
+    tokenizer = kind.of.from_corpus(tmp_path / "corpus", 10, tmp_path / "counts", elsewhere, counted.append)
     assert tokenizer.digest == kind.of.train(books[::-1], 10).digest
     assert sum(counted) == 4
+    assert not (tmp_path / "counts").exists()
     assert getattr(tokenizer, "cased", False) is False
     assert tokenizer.decode(tokenizer.encode("The OLD king's Café, 中国")) == kind.corpus
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.text import bpe_train
+from gptcore.text import bpe_train, counting
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Specials, Tokenizer
@@ -45,7 +45,7 @@ def learnt() -> WordPieceTokenizer:
 
 @pytest.fixture(scope="module")
 def cased() -> WordPieceTokenizer:
-    counts = bpe_train.count_words(TEXTS, words=partial(WordPieceTokenizer._counted, cased=True))
+    counts = counting.count_words(TEXTS, words=partial(WordPieceTokenizer._counted, cased=True))
     return WordPieceTokenizer.from_counts(counts, 60, cased=True)
 
 

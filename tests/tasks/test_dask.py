@@ -17,14 +17,15 @@ import pytest
 
 import gptcore.evaluation.ngram as ngram
 import gptcore.text.corpus as corpus_module
+import gptcore.text.counting as counting
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_file
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.text.bpe import WordTokenizer
-from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus
+from gptcore.text.counting import count_corpus
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.parallel import check_cluster, partition_map
 from tests.gptcore.test_corpus import story
@@ -45,7 +46,7 @@ def scheduler() -> Iterator[str]:
 def all_stages(folder: Path, parallel: Callable[..., Any]) -> dict[str, Any]:
     """What every corpus stage leaves: files by their digests, and n-gram perplexities."""
     report = build_corpus(RawCorpus.at(str(folder.parent / "books")), folder / "corpus", CONFIG, map=parallel)
-    tokenizer = WordTokenizer.from_counts(count_corpus(folder / "corpus", parallel), 60)
+    tokenizer = WordTokenizer.from_counts(count_corpus(folder / "corpus", folder / "counts", parallel), 60)
     encode_corpus(folder / "corpus", tokenizer, folder / "shards", ShardConfig(max_tokens=300), map=parallel)
     train, validation = Shards(folder / "shards" / "train"), Shards(folder / "shards" / "validation")
     left = {str(p.relative_to(folder)): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()}
@@ -76,13 +77,15 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return {"root": root, **all_stages(root / "here", map)}
 
 
-_WORK = ("_scan_group", "_clean_group", "_count_part", "encode_part", "_count_rows")
+_WORK = ("_scan_group", "_clean_group", "_count_run", "_add_up", "encode_part", "_write", "_count_rows")
 
 
 def small(patch: pytest.MonkeyPatch) -> None:
     """Many pieces of work for a small corpus."""
     patch.setattr(corpus_module, "GROUP", 1)
     patch.setattr(ngram, "_CHUNK", 50)
+    patch.setattr(counting, "LEAST_RUN", 1)
+    patch.setattr(counting, "BUCKET", 10_000)
 
 
 @pytest.mark.slow

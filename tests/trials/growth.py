@@ -25,8 +25,8 @@ from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
-from gptcore.text.bpe_train import count_corpus
 from gptcore.text.corpus import build_corpus, read_corpus
+from gptcore.text.counting import count_corpus
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.parallel import partition_map
 from tests.trials.scenarios import options
@@ -60,7 +60,7 @@ def work(stage: str, folder: Path) -> None:
                 RawCorpus.at(str(folder / "books")), corpus, CorpusConfig(), map=parallel, progress=lambda *_: None
             )
         elif stage == "count":
-            count_corpus(corpus, parallel)
+            count_corpus(corpus, folder / "counts", parallel)
         else:
             few = (text for _, rows in islice(read_corpus(corpus, "train"), 20) for text in rows)
             encode_corpus(corpus, WordTokenizer.train(few, _MERGES), folder / "shards", ShardConfig(), map=parallel)
