@@ -136,7 +136,7 @@ def _expected(error: Mapping[str, Any]) -> str:
 def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
     """Run a flow with its filled form on the Prefect server that is set, else on one of this process' own."""
     from flows.cli.display import shown
-    from flows.servers.temporary_server import ensure_server
+    from flows.servers.temporary_server import ensure_server, is_temporary
     from tasks.report.suites import kept_leaderboard
     from tasks.store.state import SERVED
     from tasks.tracking.tracker import Tracker
@@ -149,10 +149,14 @@ def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:
             garbage.freeze()  # what was imported until here stays: looking through it took a fifth of that time
             garbage.enable()
         from prefect import tags
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.servers.pools import INTERNAL
 
-        with tags(INTERNAL):  # whose automations on a server that is set see to it, should this process be lost
+        # Nobody watches heartbeats on a server that goes with this process, and each flow would wait up to a second for
+        # the thread that sends them. INTERNAL: automations on a server that is set see to it, should this one be lost.
+        unwatched = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if is_temporary() else {}
+        with tags(INTERNAL), temporary_settings(unwatched):
             result = flow(filled)
         if not (tracker := Tracker()).served or SERVED in os.environ:
             kept_leaderboard(tracker)  # for the next who asks, as MLflow is at hand here

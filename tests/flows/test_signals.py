@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import os
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -21,9 +22,11 @@ from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Running
 
+from flows.cli import main
+from flows.cli.run import run
 from flows.servers import signals, temporary_server
 from flows.servers.temporary_server import _Server, asking_again, begin_server, ensure_server
 from gptcore.base.errors import InputError
@@ -169,6 +172,37 @@ def test_a_server_begins_once_and_nobody_waits(started: list[subprocess.Popen[by
     begin_server()
     begin_server()
     assert [process.poll() for process in started] == [None]
+
+
+@pytest.mark.parametrize(
+    ("typed", "begun"),
+    [
+        (["pipeline", "--preset", "demo"], 1),
+        (["--debug", "pretrain"], 1),
+        (["pipeline", "--help"], 0),
+        (["leaderboard"], 0),
+        (["datasets", "pretrain"], 0),
+        ([], 0),
+    ],
+)
+def test_one_begins_before_the_options_of_a_command_that_runs_a_flow(
+    typed: list[str], begun: int, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main.environment, "prepare", lambda: None)
+    main.begin_ahead(typed)
+    assert len(started) == begun
+
+
+@pytest.mark.parametrize("temporary", [True, False])
+def test_only_on_a_temporary_server_no_flow_waits_for_its_heartbeats(
+    temporary: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    monkeypatch.setattr(temporary_server, "ensure_server", lambda: None)
+    monkeypatch.setattr(temporary_server, "is_temporary", lambda: temporary)
+    options = argparse.Namespace(command="pipeline", verbose=False)
+    found = run(lambda _: get_current_settings().flows.heartbeat_frequency, cast("Any", None), options)
+    assert (found is None) == temporary
 
 
 def test_none_begins_where_one_is_set(started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
