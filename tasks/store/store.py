@@ -151,6 +151,7 @@ class Store:
                 return own
             workspace = self.scratch / ".work" / own.stage / own.digest
             shutil.rmtree(workspace, ignore_errors=True)
+            workspace.mkdir(parents=True)  # for its manifest: a baseline has no files
             self._shelf.prepare(own.stage, own.digest, [])
             for file in manifest["files"]:
                 target = workspace / file["path"]
@@ -205,6 +206,10 @@ class Store:
                 f"{artifact.url}: found no complete artifact, expected a {MANIFEST} and the files it lists"
             )
         return manifest
+
+    def stages(self) -> list[str]:
+        """The stages that may have artifacts here, sorted."""
+        return sorted(filter(is_stage, self._shelf.names()))
 
     def records(self, stage: str) -> list[Record]:
         """What the manifests of a stage say, newest first.
@@ -280,8 +285,7 @@ class Store:
         """
         expected = " or ".join(filter(None, (", ".join(stages[:-1]), stages[-1])))
         if _DIGITS.fullmatch(ref.lower()):
-            folders = sorted(name for name in self._shelf.names() if is_stage(name) and name not in stages)
-            others = [name for name in folders if self.starting(name, ref)]
+            others = [name for name in self.stages() if name not in stages and self.starting(name, ref)]
             if others:
                 return InputError(f"{ref}: an artifact of the stage {' and of '.join(others)}, expected {expected}")
         newest = [record.artifact.short for stage in stages for record in islice(self.newest(stage), 5)]

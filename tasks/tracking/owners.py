@@ -19,8 +19,8 @@ _WHAT = "owners of tracking runs"
 
 
 def _owners(uri: str) -> Path:
-    """Folder with a file for each living process that owns runs at ``uri``."""
-    return state_folder() / "owners" / sha256_json(uri)[:12]
+    """Folder with a file for each living process that owns runs at ``uri``, which may lie in this state folder."""
+    return state_folder() / "owners" / sha256_json(uri.replace(str(state_folder()), ""))[:12]
 
 
 def owner_name(uri: str) -> str:

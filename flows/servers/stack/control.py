@@ -207,8 +207,27 @@ def _stop_all(processes: Mapping[str, Process]) -> list[str]:
     return stopped
 
 
-def _start_all(starting: _Starting, register: Callable[[str, str], object]) -> None:
-    """Side by side where nothing depends on one another."""
+@contextmanager
+def storage(ports: Mapping[str, int]) -> Iterator[tuple[Layout, Mapping[str, str]]]:
+    """The databases and the S3 server of a full stack that is to be, for as long as a block lasts; its credentials.
+
+    This process becomes their client. Where the block fails, what they have kept is deleted.
+    """
+    with _alone():
+        layout = _layout(True, {**PORTS, **ports})
+        starting = _Starting(layout, _forms(layout, False, None, None), {})
+        try:
+            yield layout, _start_storage(starting)
+        except BaseException:
+            starting.undo()
+            for folder in (postgres.data_folder(), s3.data_folder()):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        starting.undo()
+
+
+def _start_storage(starting: _Starting) -> Mapping[str, str]:
+    """Start what keeps the full stack's data, and make this process a client of the whole stack; its credentials."""
     layout, lacking = starting.layout, starting.lacking
     logs = state_folder() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -224,12 +243,18 @@ def _start_all(starting: _Starting, register: Callable[[str, str], object]) -> N
             s3.prepare(credentials)
         write_users_file(layout)
     os.environ.update(client_variables(layout, credentials))  # for Prefect, which reads it once, and the workers
-    services = {name: service(name, layout, credentials) for name in layout.names}
-    storage, servers, workers = ([services[name] for name in level if name in services] for level in LEVELS)
-    starting.start(storage)
-    starting.wait(storage)
     if layout.full:
+        services = [service(name, layout, credentials) for name in LEVELS[0]]
+        starting.start(services)
+        starting.wait(services)
         postgres.create_databases(layout.postgres_port, credentials)
+    return credentials
+
+
+def _start_all(starting: _Starting, register: Callable[[str, str], object]) -> None:
+    """Side by side where nothing depends on one another."""
+    layout, credentials = starting.layout, _start_storage(starting)
+    servers, workers = ([service(name, layout, credentials) for name in level] for level in LEVELS[1:])
     starting.start(servers)
     prefect, mlflow = servers
     starting.wait([prefect])

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from flows.servers.credentials import MLFLOW_DATABASE_PASSWORD, POSTGRES_PASSWORD, PREFECT_DATABASE_PASSWORD
+from flows.servers.credentials import MLFLOW, MLFLOW_DATABASE_PASSWORD, POSTGRES_PASSWORD, PREFECT_DATABASE_PASSWORD
 from flows.servers.stack.processes import Service
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import write_bytes_atomic
@@ -106,6 +106,41 @@ def create_databases(port: int, credentials: Mapping[str, str]) -> None:
                 cursor.execute(f"REVOKE ALL ON DATABASE {database} FROM PUBLIC")
 
 
+def dump(database: str, port: int, credentials: Mapping[str, str], target: Path) -> None:
+    """Write down a database as it is at one moment, while others use it.
+
+    :raises RuntimeError: PostgreSQL's program failed.
+    """
+    _run("pg_dump", database, port, credentials, "--format=custom", f"--file={target}")
+
+
+def load(database: str, port: int, credentials: Mapping[str, str], source: Path) -> None:
+    """Fill a database that :func:`create_databases` has made with what :func:`dump` wrote.
+
+    :raises RuntimeError: PostgreSQL's program failed.
+    """
+    role = f"--role={DATABASES[database][0]}"
+    _run("pg_restore", database, port, credentials, "--exit-on-error", "--no-owner", role, str(source))
+
+
+def set_mlflow_password(port: int, credentials: Mapping[str, str]) -> None:
+    """Give the administrator of MLflow, whom a loaded database has with another, the password of ``credentials``."""
+    from werkzeug.security import generate_password_hash
+
+    with _connection(port, credentials, "mlflow_auth") as connection, connection.cursor() as cursor:
+        hashed = generate_password_hash(credentials[MLFLOW[2]])
+        cursor.execute("UPDATE users SET password_hash = %s WHERE username = %s", (hashed, credentials[MLFLOW[1]]))
+
+
+def _run(name: str, database: str, port: int, credentials: Mapping[str, str], *options: str) -> None:
+    command = [str(program(name)), f"--host={HOST}", f"--port={port}", f"--username={_SUPERUSER}"]
+    environment = {**os.environ, "PGPASSWORD": credentials[POSTGRES_PASSWORD]}
+    command += [f"--dbname={database}", *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name} of the database {database} failed: {done.stderr.strip()}")
+
+
 def _answers(port: int, credentials: Mapping[str, str]) -> bool:
     import psycopg2
 
@@ -118,7 +153,7 @@ def _answers(port: int, credentials: Mapping[str, str]) -> bool:
 
 
 @contextmanager
-def _connection(port: int, credentials: Mapping[str, str]) -> Iterator[Any]:
+def _connection(port: int, credentials: Mapping[str, str], database: str = "postgres") -> Iterator[Any]:
     import psycopg2
 
     connection = psycopg2.connect(
@@ -126,7 +161,7 @@ def _connection(port: int, credentials: Mapping[str, str]) -> Iterator[Any]:
         port=port,
         user=_SUPERUSER,
         password=credentials[POSTGRES_PASSWORD],
-        dbname="postgres",
+        dbname=database,
         connect_timeout=2,
     )
     connection.autocommit = True  # databases are not made in a transaction

@@ -1,0 +1,93 @@
+"""`gptmill restore FROM`: a state folder and a store as a backup has them, on any machine and under any path."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from flows.servers.environment import LIGHT_STORE
+from flows.servers.stack import postgres, s3
+from flows.servers.stack.control import storage
+from flows.upkeep.backup import DATABASES, PARTS, Place, copy_artifacts
+from gptcore.base.errors import require
+from gptcore.base.filesystems import file_system
+from tasks.store.state import note_store, state_folder
+from tasks.store.store import Store
+from tasks.tracking.database import FILES
+
+
+def restore(url: str, store_url: str, name: str, postgres_port: int, s3_port: int) -> None:
+    """Put a backup into the state folder, whose databases must not be there yet, and its artifacts into a store.
+
+    All of it is compared with its SHA-256 before anything is put in its place; MLflow's database goes last.
+
+    :param store_url: of the store; empty: where it was, if by reference; else the default one.
+    :param name: of the backup; empty: the newest.
+    :param postgres_port: where a full stack's databases are served meanwhile; ``s3_port``: its objects.
+    :raises InputError: no such backup, damaged or of a newer gptmill; or the state folder is in use.
+    """
+    place, home = Place(url, "FROM"), state_folder()
+    about = place.read(name)
+    for there in [*(home / each for each in DATABASES), postgres.data_folder(), s3.data_folder()]:
+        require(not there.exists(), f"{there}: is there already; restore into another GPTMILL_HOME, or move it away")
+    arriving = home / ".restoring"
+    shutil.rmtree(arriving, ignore_errors=True)
+    try:
+        for part in PARTS:
+            for each, entry in about[part].items():
+                place.get(each, entry, arriving / part / each)
+        with ExitStack() as stack:
+            if about["full"]:
+                stack.enter_context(_full_stack(arriving, about, {postgres.NAME: postgres_port, s3.NAME: s3_port}))
+            store, lost = _store(place, about, store_url)
+        _move(arriving / "work", store.scratch / ".work")
+        _move(arriving / "files", home)
+        for each in reversed(DATABASES):
+            if each in about["databases"]:
+                _move(arriving / "databases" / each, home / each)
+    finally:
+        shutil.rmtree(arriving, ignore_errors=True)
+    note_store(store.url)
+    number = sum(map(len, about["store"]["artifacts"].values()))
+    print(f"{home}: as of {about['created']}, gptmill {about['versions']['gptmill']}")
+    print(f"store: {number - lost:,} of {number:,} artifacts in {store.url}")
+
+
+@contextmanager
+def _full_stack(arriving: Path, about: dict[str, Any], ports: Mapping[str, int]) -> Iterator[None]:
+    """The full stack's databases and MLflow's files on its S3 server, which runs on until the block ends."""
+    with storage(ports) as (layout, credentials):
+        for name in postgres.DATABASES:
+            postgres.load(name, layout.postgres_port, credentials, arriving / "databases" / f"{name}.dump")
+        postgres.set_mlflow_password(layout.postgres_port, credentials)
+        fs, base = file_system(s3.MLFLOW_ARTIFACTS)
+        for name in about["files"]:
+            if name.startswith(f"{FILES}/"):
+                fs.put_file(str(arriving / "files" / name), f"{base}{name.removeprefix(FILES)}")
+                (arriving / "files" / name).unlink()
+        yield
+
+
+def _store(place: Place, about: dict[str, Any], url: str) -> tuple[Store, int]:
+    """The store of a backup, with its artifacts, and how many of them are not there."""
+    said = about["store"]
+    url = url or (said["url"] if not said["whole"] or said["url"] == s3.STORE else LIGHT_STORE)
+    store, wanted = Store(url), said["artifacts"]
+    if said["whole"]:
+        _, damaged = copy_artifacts(Store(place.store), wanted, store)
+        require(not damaged, f"{damaged[:1]}: damaged in the backup")
+    there = {stage: {artifact.digest for artifact in store.list(stage)} for stage in wanted}
+    return store, sum(len(set(digests) - there[stage]) for stage, digests in wanted.items())
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a file, or every file below a folder, into the place of what is there."""
+    if source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source, target)
+    for path in [path for path in source.rglob("*") if path.is_file()]:
+        _move(path, target / path.relative_to(source))

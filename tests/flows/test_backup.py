@@ -1,0 +1,173 @@
+"""Backups: what is in them, that a killed one is none, that damage is told, that old ones go."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from flows.cli.main import main
+from tasks.store.artifact import Recipe
+from tasks.store.store import Store
+from tasks.tracking.tracker import Tracker
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder with an artifact in its store, a file of a run, and work that goes on."""
+    monkeypatch.chdir(tmp_path)
+    return began(tmp_path / "a", monkeypatch)
+
+
+def began(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPTMILL_HOME", str(folder / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return folder / "home"
+
+
+def filled(home: Path, *names: str) -> Store:
+    store = Store(str(home.parent / "store"))
+    for name in names:
+        store.build(Recipe("corpus", 1, {"name": name}), lambda at, name=name: (at / "books").write_text(name) and {})
+    file = home / "mlflow-artifacts" / "r1" / "artifacts" / "card.md"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"card of {names[-1]}")
+    with closing(sqlite3.connect(home / "mlflow.db")) as database, database:
+        database.execute("CREATE TABLE IF NOT EXISTS notes (text)")
+        database.executemany("INSERT INTO notes VALUES (?)", [(name,) for name in names])
+    work = store.scratch / ".work" / "pretrain" / ("0" * 64) / "checkpoints" / "step-1"
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "state").write_text("half-way")
+    return store
+
+
+def notes(home: Path) -> list[str]:
+    with closing(sqlite3.connect(home / "mlflow.db")) as database:
+        return [text for (text,) in database.execute("SELECT text FROM notes")]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *command: str, code: int = 2) -> str:
+    assert main(list(command)) == code
+    return capsys.readouterr().err
+
+
+def contents(store: Store) -> list[str]:
+    return sorted(store.read(artifact, "books").decode() for artifact in store.list("corpus"))
+
+
+def test_a_backup_comes_back_elsewhere(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, saved = filled(home, "one", "two"), tmp_path / "saved"
+    save = ("backup", "--to", str(saved), "--store", store.url)
+    assert main([*save]) == 0
+    assert (saved.stat().st_mode & 0o777, len(list(saved.rglob("manifest.json")))) == (0o700, 2)
+    sent = {path: path.stat().st_mtime_ns for path in [*saved.glob("blobs/*/*"), *saved.glob("store/corpus/*/*")]}
+    filled(home, "three")
+    assert main([*save]) == 0
+    assert all(path.stat().st_mtime_ns == when for path, when in sent.items())  # nothing is sent twice
+    first, _ = sorted(path.stem for path in (saved / "backups").iterdir())
+    moved = began(tmp_path / "b", monkeypatch)
+    assert main(["restore", str(saved), "--store", str(moved.parent / "store"), "--at", first]) == 0
+    assert notes(moved) == ["one", "two"]
+    assert (moved / "mlflow-artifacts/r1/artifacts/card.md").read_text() == "card of two"
+    there = Store(str(moved.parent / "store"))
+    assert contents(there) == ["one", "two"]
+    assert (there.scratch / ".work/pretrain" / ("0" * 64) / "checkpoints/step-1/state").read_text() == "half-way"
+    error = refused(capsys, "restore", str(saved))
+    assert f"{moved}/mlflow.db: is there already; restore into another GPTMILL_HOME, or move it away" in error
+    home = began(tmp_path / "a", monkeypatch)
+    assert main([*save, "--keep", "1"]) == 0
+    assert first not in "".join(path.stem for path in (saved / "backups").iterdir())
+    moved = began(tmp_path / "c", monkeypatch)
+    assert main(["restore", str(saved), "--store", str(moved.parent / "store")]) == 0
+    assert (notes(moved), contents(Store(str(moved.parent / "store")))) == (notes(home), ["one", "three", "two"])
+
+
+def test_a_database_that_is_written_to_is_saved_as_of_one_moment(home: Path, tmp_path: Path) -> None:
+    """A writer adds rows in pairs, each pair in one transaction: no copy has half of one."""
+    from tasks.store.sqlite import copy_database
+
+    filled(home, "one")
+    done = threading.Event()
+
+    def write() -> None:
+        with closing(sqlite3.connect(home / "mlflow.db", timeout=60)) as database:
+            while not done.is_set():
+                with database:
+                    database.executemany("INSERT INTO notes VALUES (?)", [("pair" * 100,)] * 2)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        counts = []
+        for number in range(10):
+            copy_database(home / "mlflow.db", tmp_path / f"copy{number}" / "mlflow.db")
+            counts.append(len(notes(tmp_path / f"copy{number}")))
+    finally:
+        done.set()
+        writer.join()
+    assert all(count % 2 for count in counts)
+    assert counts[-1] > counts[0]
+
+
+def test_what_is_no_whole_backup_is_refused(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, saved = filled(home, "one"), tmp_path / "saved"
+    began(tmp_path / "b", monkeypatch)
+    assert f"{saved}: found no backup, expected what `gptmill backup --to` has made" in refused(
+        capsys, "restore", str(saved)
+    )
+    began(tmp_path / "a", monkeypatch)
+    with monkeypatch.context() as patch:  # a kill before the list is written
+        patch.setattr("flows.upkeep.backup.Place.seal", lambda *_: 1 / 0)
+        assert "ZeroDivisionError" in refused(capsys, "backup", "--to", str(saved), "--store", store.url, code=1)
+    moved = began(tmp_path / "b", monkeypatch)
+    assert "found no backup" in refused(capsys, "restore", str(saved))
+    began(tmp_path / "a", monkeypatch)
+    assert main(["backup", "--to", str(saved), "--store", store.url]) == 0
+    (about,) = (saved / "backups").iterdir()
+    whole = json.loads(about.read_text())
+    began(tmp_path / "b", monkeypatch)
+    about.write_text(json.dumps({**whole, "format": 2, "versions": {"gptmill": "9.0.0"}}))
+    error = refused(capsys, "restore", str(saved))
+    assert "made by gptmill 9.0.0 (format 2), this is 0.2.0 (format 1)" in error
+    about.write_text(json.dumps({**whole, "files": {"../../evil": whole["databases"]["mlflow.db"]}}))
+    assert "lists the path '../../evil'" in refused(capsys, "restore", str(saved))
+    about.write_text(json.dumps(whole))
+    damaged = saved / "blobs" / (blob := whole["databases"]["mlflow.db"]["sha256"])[:2] / blob
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    assert f"{blob}: has the SHA-256 " in refused(capsys, "restore", str(saved))
+    assert not (moved / "mlflow.db").exists()
+    assert not (moved / ".restoring").exists()
+
+
+def test_a_damaged_artifact_does_not_keep_the_others_from_being_saved(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, saved = filled(home, "one", "two"), tmp_path / "saved"
+    path = next(Path(store.url).glob("corpus/*/books"))
+    path.write_text({"one": "oen", "two": "tow"}[path.read_text()])
+    error = refused(capsys, "backup", "--to", str(saved), "--store", store.url, code=1)
+    assert "1 damaged artifacts are not in the backup" in error
+    moved = began(tmp_path / "b", monkeypatch)
+    assert main(["restore", str(saved), "--store", str(moved.parent / "store")]) == 0
+    assert len(contents(Store(str(moved.parent / "store")))) == 1
+
+
+def test_an_address_with_artifacts_by_reference(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, saved = filled(home, "one"), tmp_path / "saved"
+    assert main(["backup", "--to", str(saved), "--store", store.url, "--store-as", "reference"]) == 0
+    assert not list(saved.rglob("manifest.json"))
+    moved = began(tmp_path / "b", monkeypatch)
+    assert main(["restore", str(saved)]) == 0
+    assert f"1 of 1 artifacts in {store.url}" in capsys.readouterr().out
+    assert not list(moved.parent.rglob("manifest.json"))
+    assert Tracker().uri == f"sqlite:///{moved}/mlflow.db"
