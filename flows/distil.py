@@ -16,7 +16,7 @@ from flows.trainings.leaderboard import score_tasks
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
-from tasks.stages.corpus import measure_ngrams
+from tasks.stages.corpus import ngrams_beside
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import import_model, is_model_folder
 from tasks.stages.training import Distillation, network_of
@@ -44,7 +44,8 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     else:
         raw = RawCorpus.at(parameters.corpus)
         shards = books_to_shards(store, raw, preset, parameters.dask, tokenizer, by_partition=False).shards
-    settings = (preset.model, preset.pretrain, measure_ngrams(store, shards, parameters.dask), parameters.nproc)
+    ngrams = ngrams_beside(store, shards, parameters.dask, parameters.ngrams)
+    settings = (preset.model, preset.pretrain, ngrams, parameters.nproc)
     distillation = Distillation(teacher, preset.distil)
     request = PretrainRequest(store, shards, *settings, distillation=distillation, preset=preset.name)
     student = trained_model(request)

@@ -40,6 +40,7 @@ class OnBooks(Form):
     teacher: str = field("teacher", 16)
     graph: str = field("graph", 17)
     links: str = field("links", 18)
+    ngrams: bool = field("ngrams", 19)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks, students
@@ -159,6 +160,7 @@ class DistilParameters(Form):
     nproc: int = field("nproc", 10)
     jobs: int = field("jobs", 11)
     dask: str = field("dask", 12)
+    ngrams: bool = field("ngrams", 13)
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks, students

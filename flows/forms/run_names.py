@@ -19,7 +19,8 @@ from gptcore.base.errors import without_password
 from gptcore.nlu.own_task import is_task_file
 from tasks.tracking.tracker import flatten
 
-_WHERE_IT_RUNS = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard"}  # where, not what
+_WHERE_IT_RUNS = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard", "ngrams"}
+"""Not what runs."""
 _SHOWN = 4  # differences: a name is one line of a list
 
 

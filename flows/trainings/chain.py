@@ -30,7 +30,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task
 from gptcore.text.sources import RawCorpus
 from tasks.report.card import amount
-from tasks.stages.corpus import clean_corpus, encode_shards, generate_world, measure_ngrams
+from tasks.stages.corpus import clean_corpus, encode_shards, generate_world, ngrams_beside
 from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.pretrain import PretrainRequest
@@ -54,6 +54,8 @@ class Books:
     dask: str = ""
     by_partition: bool = False
     """Whether each file of the corpus is an artifact of its own."""
+    count_ngrams: bool = False
+    """Of a large text, too."""
 
     @cached_property
     def shards(self) -> Artifact:
@@ -62,9 +64,9 @@ class Books:
         return encode(self.store, self.corpus, self.tokenizer, self.config, self.dask)
 
     @cached_property
-    def ngrams(self) -> Artifact:
-        """N-gram perplexities of the shards."""
-        return measure_ngrams(self.store, self.shards, self.dask)
+    def ngrams(self) -> Artifact | None:
+        """N-gram perplexities of the shards, unless these are large."""
+        return ngrams_beside(self.store, self.shards, self.dask, self.count_ngrams)
 
     def pretraining(self, preset: Preset, nproc: int) -> PretrainRequest:
         """The pre-training of a preset's network on them."""
@@ -121,7 +123,7 @@ class Chain:
     datasets: dict[str, Artifact]
     """Task -> its encoded rows."""
     shards: Artifact
-    ngrams: Artifact
+    ngrams: Artifact | None
     checkpoint: Artifact
     left_out: Failures
     """Tasks whose data is broken."""
@@ -136,7 +138,8 @@ class Chain:
     @property
     def stages(self) -> list[Artifact]:
         """Every artifact, in the order in which they were made."""
-        return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, self.ngrams, self.checkpoint]
+        ngrams = [self.ngrams] if self.ngrams else []
+        return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, *ngrams, self.checkpoint]
 
     def grid(self, arms: Sequence[Arm], seeds: int, tasks: Collection[str] = ()) -> Grid:
         """Its tasks in some arms.
@@ -205,6 +208,7 @@ def run_chain(
     chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, family, whole)
 
     books = books_to_shards(store, raw, preset, parameters.dask, pinned)
+    books = dataclasses.replace(books, count_ngrams=parameters.ngrams)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, books.tokenizer) for task in chosen}
     shards = books.shards
     if operations:
@@ -231,7 +235,7 @@ def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = (
     tokenizer = own_tokenizer(store, checkpoint)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     corpus, shards = (ancestor(store, checkpoint, stage) for stage in ("corpus", "shards"))
-    ngrams = measure_ngrams(store, shards, parameters.dask)
+    ngrams = ngrams_beside(store, shards, parameters.dask, parameters.ngrams)
     made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)
     return Chain(store, preset, datasets_url, chosen, *made, left_out, nproc=parameters.nproc, sharded=parameters.shard)
 

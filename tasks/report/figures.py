@@ -18,7 +18,7 @@ _POINTS = 1000  # of a curve: more than its figure has pixels
 _CROWD = 4  # of curves, beyond which a legend among them hides some
 _PANELS_A_ROW = 5  # at most
 _FEW = 4  # places on an axis, each of which is named
-_COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
+COLORS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 _WIDEST = 5.0  # points, of a path that alone counted
 _PANEL = 2.4  # inches
 
@@ -51,7 +51,7 @@ class Figure:
         """Write the figure, a mark at every point, to ``path`` (PNG)."""
         with drawing(path, self.x_label, self.y_label) as axes:
             for curve in self.curves:
-                style, color = "o--" if curve.dashed else "o-", _COLORS[curve.color % len(_COLORS)]
+                style, color = "o--" if curve.dashed else "o-", COLORS[curve.color % len(COLORS)]
                 axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=1.4, ms=4)
             if self.level is not None:
                 axes.axhline(self.level, color="#999999", lw=0.8)
@@ -92,7 +92,7 @@ class Panels:
         drawn: list[Axes] = []
         for axes, figure, references in zip(grid, self.figures, self.references, strict=False):
             for curve in figure.curves:
-                style, color = "o--" if curve.dashed else "o-", _COLORS[curve.color % len(_COLORS)]
+                style, color = "o--" if curve.dashed else "o-", COLORS[curve.color % len(COLORS)]
                 axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=1.2, ms=2.5)
             for name, level in references.items():
                 axes.axhline(level, color="#54a24b", ls=styles[name], lw=1.0, label=name)
@@ -227,7 +227,7 @@ class Routes:
             if not choice.routes:
                 axes.text(0.0, 0.0, "the graph has no path", fontsize=8, color="#888888")
             for row, route in enumerate(reversed(choice.routes)):
-                color = _COLORS[not choice.right]
+                color = COLORS[not choice.right]
                 last = len(route.entities) - 1
                 axes.plot([0, 1], [row, row], color=color, lw=0.4 + _WIDEST * route.weight, alpha=0.5, zorder=1)
                 for place, name in enumerate(route.entities):

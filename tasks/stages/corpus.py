@@ -33,7 +33,7 @@ from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount, publish_table, shown
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
-from tasks.store.artifact import Artifact
+from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import CorpusCounts, NgramCounts, OverlapCounts, ShardsCounts
 from tasks.store.lineage import home_of
 from tasks.store.state import FileDigests
@@ -190,6 +190,8 @@ def shards_made(counts: Mapping[str, Any]) -> str:
 
 SMALL = 8_000_000
 """Tokens that are counted before other processes have started."""
+LARGE = 100_000_000
+"""Tokens of a text whose n-grams are counted only where they are asked for: each distinct one takes 100 bytes."""
 ORDERS = {"bigram": 2, "trigram": 3}
 """Name of a model -> its order."""
 _SMALL_TO_SEARCH = 4  # parts of a corpus that are read before other processes have started
@@ -201,7 +203,7 @@ def measure_ngrams(store: Store, shards: Artifact, dask_address: str = "") -> Ar
 
     The manifest's counts hold, for each, ``perplexity``, ``nats`` (a token) and ``tokens`` (scored).
     """
-    recipe = recipe_of("ngrams", {"orders": sorted(ORDERS.values())}, {"shards": shards})
+    recipe = _ngrams_recipe(shards)
 
     def produce(out: Path) -> dict[str, Any]:
         folder = local_shards(store, shards)
@@ -214,6 +216,20 @@ def measure_ngrams(store: Store, shards: Artifact, dask_address: str = "") -> Ar
             }
 
     return build(store, recipe, produce, "n-grams", _perplexities).artifact
+
+
+def ngrams_beside(store: Store, shards: Artifact, dask_address: str = "", asked: bool = False) -> Artifact | None:
+    """:func:`measure_ngrams`; None where the training text is large, unless they are asked for or in the store."""
+    n_tokens = ShardsCounts.of(store, shards).splits["train"].n_tokens
+    if asked or n_tokens <= LARGE or store.find(_ngrams_recipe(shards)):
+        return measure_ngrams(store, shards, dask_address)
+    told = "n-grams of %s tokens are counted where --ngrams asks for them: each takes 100 bytes of memory"
+    logger().info(told, amount(n_tokens))
+    return None
+
+
+def _ngrams_recipe(shards: Artifact) -> Recipe:
+    return recipe_of("ngrams", {"orders": sorted(ORDERS.values())}, {"shards": shards})
 
 
 def _perplexities(counts: Mapping[str, Any]) -> str:

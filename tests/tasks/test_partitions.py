@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+import tasks.stages.corpus as stages
 import tasks.stages.partitions as partitions
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
@@ -126,6 +127,22 @@ def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, t
     train = Shards(folder / "train")
     assert train.n_tokens == train.lengths.sum()
     assert not list(folder.rglob("*.arrow"))  # named, not copied
+
+
+def test_ngrams_of_a_large_text_are_counted_where_they_are_asked_for(
+    books: Path, vocabulary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    _, shards = by_partition(store, books, vocabulary)
+    monkeypatch.setattr(stages, "measure_ngrams", stages.measure_ngrams.fn)
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "LARGE", Shards(local_shards(store, shards) / "train").n_tokens - 1)
+        assert stages.ngrams_beside(store, shards) is None
+        made = stages.ngrams_beside(store, shards, asked=True)
+        assert made
+        assert made.stage == "ngrams"
+        assert stages.ngrams_beside(store, shards) == made  # which the store holds
+    assert stages.ngrams_beside(store, shards) == made
 
 
 def test_sentence_borders_are_those_of_an_undivided_build(books: Path, tmp_path: Path) -> None:
