@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from textwrap import shorten, wrap
 
@@ -380,4 +380,11 @@ def _log_file(command: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(folder.glob("*-????????-??????.log"), key=lambda path: path.stat().st_mtime)[: -_LOGS_KEPT + 1]:
         old.unlink(missing_ok=True)
-    return folder / f"{command}-{datetime.now():%Y%m%d-%H%M%S}.log"
+    moment = datetime.now()
+    while True:
+        path = folder / f"{command}-{moment:%Y%m%d-%H%M%S}.log"
+        try:
+            path.touch(exist_ok=False)
+            return path
+        except FileExistsError:  # of a run that began in the same second
+            moment += timedelta(seconds=1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from flows.servers.environment import set_defaults
 from flows.servers.guard import guarded, own_names
 
 NAMES_VARIABLE = "GPTMILL_PREFECT_NAMES"
@@ -28,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Serve until SIGTERM."""
     options = parser().parse_args()
+    set_defaults("server")
     names = own_names(options.host, options.port, os.environ.get(NAMES_VARIABLE, "").split())
     origins = ",".join(f"http://{name}" for name in sorted(names))
     os.environ.setdefault("PREFECT_SERVER_CORS_ALLOWED_ORIGINS", origins)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from tasks.store.garbage import Item, Plan, Rules, inventory, plan, sweep
 from tasks.store.presence import noted
 from tasks.store.store import Store
@@ -34,18 +34,31 @@ _KINDS = {
 }
 _CONFIRMED = "delete"
 _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
+_MOST_DAYS = 36_500
 
 
-def gc(url: str, confirmed: bool, older_than: float, unreferenced: bool) -> None:
+def gc(url: str, confirmed: bool, older_than: float, unreferenced: bool, history: int) -> None:
     """List what may go, and delete it where that is confirmed: beforehand, or by a word typed on a terminal.
+
+    What is confirmed beforehand includes what is over in this home; see :func:`flows.upkeep.retention.forget`.
 
     :param older_than: hours; what is younger stays.
     :param unreferenced: also what the tracker has never heard of.
-    :raises InputError: other hours than 0 to a million; no such store; no tracker; or one that has never heard of
-        anything in the store.
+    :param history: days for which what is over stays.
+    :raises InputError: other hours than 0 to a million; days below 1; no such store; no tracker; or one that has never
+        heard of anything in the store.
     """
     if not 0 <= older_than <= _MOST_HOURS:
         raise InputError(f"--older-than: found {older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
+    require(1 <= history <= _MOST_DAYS, f"--history: found {history}, expected days, 1 to {_MOST_DAYS:,}")
+    _collect(url, confirmed, older_than, unreferenced)
+    if confirmed:
+        from flows.upkeep.retention import forget
+
+        print("".join(f"\n{line}" for line in forget(history)), end="\n")
+
+
+def _collect(url: str, confirmed: bool, older_than: float, unreferenced: bool) -> None:
     store, tracker = Store(url), Tracker()
     rules = Rules(_MEASURES, _TRACKED, _WORLDS, timedelta(hours=older_than), unreferenced)
     items, found = _plan(store, tracker, rules)

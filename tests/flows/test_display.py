@@ -243,6 +243,10 @@ def test_old_logs_go(home: Path) -> None:
     assert left[0] == "pipeline-20260101-000011.log"
 
 
+def test_runs_that_begin_in_one_second_have_a_log_each(home: Path) -> None:
+    assert len({display._log_file("pipeline") for _ in range(3)}) == 3
+
+
 def test_a_run_of_prefect_is_silent_but_for_its_stages(
     prefect_server: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
