@@ -127,7 +127,9 @@ def near_duplicates(
         keys = np.ascontiguousarray(signatures[:, band * width : (band + 1) * width]).view(f"V{4 * width}")[:, 0]
         order = np.argsort(keys, kind="stable")
         changes = np.flatnonzero(keys[order[1:]] != keys[order[:-1]]) + 1
-        for start, end in pairwise([0, *changes.tolist(), len(order)]):
+        borders = np.concatenate([[0], changes, [len(order)]])
+        several = np.flatnonzero(np.diff(borders) > 1)  # documents that agree with no other are most of them
+        for start, end in zip(borders[several], borders[several + 1], strict=True):
             group = order[start:end]
             for before, later in pairwise(group):
                 for earlier in {int(group[0]), int(before)}:
