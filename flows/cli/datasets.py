@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeVar
 from tqdm import tqdm
 
 from flows.forms.readers import task_name
-from gptcore.base.errors import InputError, require, without_password
+from gptcore.base.addresses import without_password
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm

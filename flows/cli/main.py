@@ -15,8 +15,9 @@ from flows.cli.options import Brief, CommandParser, Parser, add_commands, listed
 from flows.cli.run import say_next
 from flows.servers import environment, signals
 from gptcore import __version__
-from gptcore.base.errors import InputError, without_password
-from tasks.store.state import state_folder
+from gptcore.base.addresses import unsigned, without_password
+from gptcore.base.errors import InputError
+from tasks.store.state import make_private, state_folder
 
 _ABOUT = "GPT, BERT and their kin: from raw books to a leaderboard of language tasks."
 _LITTLE = 1 << 20  # bytes of a disk: with less than this nothing can be written that is worth it
@@ -31,9 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with signals.polite_end(program=arguments is None):
             if arguments is None:
                 begin_ahead(sys.argv[1:])
-            options = parser().parse_args(arguments)
+            words = sys.argv[1:] if arguments is None else arguments
+            options = parser().parse_args([_recordable(word) for word in words])
             environment.prepare(client=options.command not in ("up", "down", "status"))
             options.run(options)
+            make_private()  # what was made meanwhile, too
             say_next(options)
             sys.stdout.flush()
     except InputError as error:
@@ -66,6 +69,12 @@ def begin_ahead(typed: Sequence[str]) -> None:
 
         environment.prepare()
         begin_server()
+
+
+def _recordable(word: str) -> str:
+    """A word of the command line, of which an address loses its signature; text with blanks is no address."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return word if " " in word else f"{option}{equals}{unsigned(value)}"
 
 
 def parser() -> argparse.ArgumentParser:

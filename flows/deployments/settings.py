@@ -27,7 +27,8 @@ from pydantic import ValidationError
 
 from flows.forms.parameters import PipelineParameters
 from flows.forms.settings import chosen_preset
-from gptcore.base.errors import InputError, refuse_password, require
+from gptcore.base.addresses import refuse_recorded
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import read_toml
 from tasks.store.state import state_folder
 
@@ -123,7 +124,7 @@ def _check_parameters(where: str, parameters: Mapping[str, Any]) -> None:
     try:
         chosen_preset(form)
         for value in dict(form).values():
-            refuse_password(value if isinstance(value, str) else "")
+            refuse_recorded(value if isinstance(value, str) else "")
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

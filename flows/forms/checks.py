@@ -12,7 +12,8 @@ from typing import Any
 from flows.forms.readers import as_typed, task_name
 from flows.forms.references import pretrained_model
 from flows.forms.settings import FROM_TASK, sweep_on
-from gptcore.base.errors import InputError, refuse_password, require
+from gptcore.base.addresses import refuse_recorded
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import require_s3
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES, Family
@@ -203,10 +204,10 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     """
     require(given["store"], "--store: found nothing, expected a folder or an address")
     for name, option in ADDRESS_OPTIONS.items():
-        refuse_password(given.get(name) or "")
+        refuse_recorded(given.get(name) or "")
         require_s3(given.get(name) or "", option)
     for ref in given.get("checkpoints", ()):
-        refuse_password(ref)
+        refuse_recorded(ref)
         require_s3(ref, "--checkpoint")
     store = Store(given["store"])
     note_store(store.url)

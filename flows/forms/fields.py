@@ -23,6 +23,7 @@ from flows.forms.settings import CHECKPOINT
 from flows.servers.environment import LIGHT_STORE
 from gptcore.abstracts.config import PRESETS as ABSTRACTS
 from gptcore.abstracts.config import TABLES
+from gptcore.base.addresses import UNRECORDABLE
 from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, FinetuneConfig
 from gptcore.config.sizes import SIZES
@@ -49,7 +50,8 @@ _LIMITS = ("title", "ge", "gt", "le", "lt", "allow_inf_nan", "min_length")
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What pydantic calls for the rest of a field's JSON schema: that is the position among the form's fields.
+    """What pydantic calls for the rest of a field's JSON schema: its position among the form's fields, and which
+    addresses a server refuses, as it would record them.
 
     The head of `fields.toml` says what the others mean.
     """
@@ -66,6 +68,8 @@ class _Drawn:
 
     def __call__(self, schema: dict[str, Any]) -> None:
         schema["position"] = self.position
+        if schema.get("type") == "string" and "pattern" not in schema:
+            schema["not"] = {"pattern": UNRECORDABLE}
 
 
 def field(name: str, position: int, default: Any = None) -> Any:

@@ -15,7 +15,7 @@ from flows.forms.fields import Form, options_of
 from flows.forms.parameters import PretrainParameters, SweepParameters
 from flows.forms.readers import as_typed
 from flows.forms.settings import CHECKPOINT, chosen_preset
-from gptcore.base.errors import without_password
+from gptcore.base.addresses import without_password
 from gptcore.nlu.own_task import is_task_file
 from tasks.tracking.tracker import flatten
 

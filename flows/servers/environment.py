@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.credentials import client_environment, read_credentials
-from gptcore.base.errors import InputError, require, without_password
+from gptcore.base.addresses import without_password
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_object
 from gptcore.base.tables import read_table
-from tasks.store.state import SERVED, state_folder
+from tasks.store.state import SERVED, make_private, state_folder
 
 LIGHT_STORE = "runs/demo"
 """The default store of the light stack, and of every command."""
@@ -132,6 +133,7 @@ def prepare(client: bool = True) -> None:
     """
     set_defaults("commands")
     os.environ["GPTMILL_HOME"] = str(state_folder())
+    make_private()
     stack = read_stack()
     if stack and stack["layout"]["full"]:
         if client:  # also where it does not answer: its databases are not those that a command would use without it

@@ -159,6 +159,7 @@ class _Server:
                 stderr=subprocess.STDOUT,
                 pass_fds=[self._listener.fileno()],
                 start_new_session=True,
+                umask=0o077,  # its database and log are nobody else's
                 env=self._environment,
             )
 

@@ -27,7 +27,8 @@ from flows.forms.checks import check_addresses
 from flows.servers.credentials import read_credentials
 from flows.servers.environment import read_stack
 from flows.servers.stack import postgres, s3
-from gptcore.base.errors import InputError, refuse_password, require
+from gptcore.base.addresses import refuse_password
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, parse_json, sha256_file
 from gptcore.base.filesystems import file_system, names_in, require_s3
 from tasks.store.manifest import CorruptArtifact, is_safe

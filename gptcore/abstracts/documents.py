@@ -26,10 +26,13 @@ from typing import Any, NamedTuple
 
 import fsspec
 import numpy as np
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_bytes_atomic
 from gptcore.base.filesystems import exists, file_fingerprint, file_system, is_folder
+from gptcore.base.unpacking import bounded
 from gptcore.data.shards import Tokens, token_dtype, write_shards
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
@@ -149,7 +152,9 @@ def field_of(paper: Paper) -> str:
 def _records(file: str) -> Iterator[Paper]:
     csv.field_size_limit(_LONGEST)
     try:
-        with fsspec.open(file, "rb", compression="infer") as raw:
+        with fsspec.open(file, "rb") as packed:
+            unpack = compr[infer_compression(file)]
+            raw = bounded(unpack(packed, mode="rb"), packed, file) if unpack else packed
             rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter="\t", strict=True)
             header = next(rows, [])
             missing = [name for name in _COLUMNS if name not in header]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 _LONGEST = 2000  # characters of a message
@@ -49,20 +48,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     meant = near(name, names)
     return (f"did you mean {meant}? " if meant else "") + f"expected one of {', '.join(names)}"
-
-
-def without_password(text: str) -> str:
-    """Text that may be shown or logged: addresses in it lose their user and password."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
-
-
-def refuse_password(address: str) -> None:
-    """Refuse an address with a password in it: addresses are recorded with every run that they are used in.
-
-    :raises InputError: naming the address without it.
-    """
-    if re.search(r"//[^/@\s]*:[^/@\s]*@", address):
-        raise InputError(
-            f"{without_password(address)}: found a password in the address, expected it in the environment or in "
-            "fsspec's own settings: an address is recorded with every run"
-        )

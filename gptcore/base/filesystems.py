@@ -16,7 +16,11 @@ from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError, near, refuse_password, without_password
+from gptcore.base.addresses import refuse_password, without_password
+from gptcore.base.errors import InputError, near
+
+for _scheme in ("http", "https"):
+    fsspec.register_implementation(_scheme, "gptcore.base.signed_http.SignedHTTP", clobber=True)
 
 _NO_SUCH_ADDRESS = (ValueError, NotImplementedError)
 _ANSWER_SECONDS = 3.0

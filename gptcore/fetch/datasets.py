@@ -24,8 +24,10 @@ from typing import IO, Any, Literal, NamedTuple
 
 from tqdm import tqdm
 
+from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_folder, read_json, sha256_file, sha256_json, try_lock, write_json_atomic
+from gptcore.base.unpacking import bounded, check_unpacked
 from gptcore.fetch.download import FetchError, Progress, download, session
 from gptcore.nlu.origins import Origin
 
@@ -50,6 +52,7 @@ def get_dataset(origin: Origin, folder: Path, mirror: str = "", pause: float = 1
     home, work, record = (
         folder / part for part in (origin.folder, f"{_STATE}/{origin.name}", f"{_STATE}/{origin.name}.json")
     )
+    refuse_password(mirror)
     if home.exists():
         _check(home, record)
         return "there"
@@ -228,6 +231,7 @@ def unpack(archive: Path, pattern: str, out: Path) -> int:
     :param pattern: as many parts as the names have, each with wildcards: ``RACE/*/*/*.txt``.
     :return: the number of files that match.
     :raises FetchError: no archive, no such file in it, or any name in it that leads out of it, or a link.
+    :raises InputError: it becomes far larger than text can be packed.
     """
     parts, count = PurePosixPath(pattern).parts, 0
     try:
@@ -258,11 +262,17 @@ def unpack(archive: Path, pattern: str, out: Path) -> int:
 def _members(archive: Path) -> Iterator[_Member]:
     if archive.name.endswith(".zip"):
         with zipfile.ZipFile(archive) as opened:
-            for info in opened.infolist():
+            size, infos = archive.stat().st_size, opened.infolist()
+            check_unpacked(sum(info.file_size for info in infos), size, archive.name)
+            for info in infos:
                 link = stat.S_ISLNK(info.external_attr >> 16)
                 yield _Member(info.filename, link, None if info.is_dir() else partial(opened.open, info))
         return
-    with tarfile.open(archive, "r:gz") as tar:
+    with (
+        open(archive, "rb") as packed,
+        gzip.GzipFile(fileobj=packed) as raw,
+        tarfile.open(fileobj=bounded(raw, packed, archive.name), mode="r|") as tar,
+    ):
         for entry in tar:
             other = not (entry.isfile() or entry.isdir())  # links, devices
             yield _Member(entry.name, other, partial(tar.extractfile, entry) if entry.isfile() else None)

@@ -18,6 +18,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
+from gptcore.base.addresses import signed, without_password
 from gptcore.base.files import fsync_folder, read_json, sha256_file, write_json_atomic
 
 Progress = Callable[[int, int], None]
@@ -106,7 +107,7 @@ def _transfer(url: str, part: Path, connection: requests.Session, progress: Prog
     if start:
         headers |= {"Range": f"bytes={start}-"}
         headers |= {"If-Range": known["version"]} if known["version"] else {}
-    with connection.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+    with connection.get(signed(url), headers=headers, stream=True, timeout=_TIMEOUT) as answer:
         if start and (answer.status_code == _RANGE_NOT_SATISFIABLE or _other_version(answer, start, known)):
             _forget(part)
             _transfer(url, part, connection, progress)
@@ -173,4 +174,4 @@ def _forget(part: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return without_password(f"{type(error).__name__}: {' '.join(str(error).split())}")

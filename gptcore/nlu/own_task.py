@@ -20,6 +20,7 @@ datasets.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import unicodedata
 from collections import defaultdict
@@ -27,6 +28,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system, misspelt, read_toml
 from gptcore.base.settings import replace_settings
@@ -114,6 +116,8 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         seeds=given.whole("seeds", 1, 1),
         note=given.text("note", ""),
     )
+    for source in itertools.chain.from_iterable(spec.splits.values()):
+        refuse_recorded(f"{spec.home}/{source.path}")
     finetune, positive = given.table("finetune"), given.raw("positive")
     given.check_all_read()
     replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value

@@ -22,6 +22,7 @@ import fsspec
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_file
 from gptcore.base.filesystems import file_system, misspelt
+from gptcore.base.unpacking import bounded
 from gptcore.config import CorpusConfig
 from gptcore.text.decoding import Read, as_utf8, decode, unified, without_surrogates
 from gptcore.text.gutenberg import strip_gutenberg
@@ -231,7 +232,7 @@ _READERS = {"txt": _read_txt, "jsonl": _read_jsonl, "parquet": _read_parquet}
 
 def _blocks(file: BinaryIO, source: Source) -> Iterator[bytes]:
     """The file's bytes, decompressed; every block full but the last."""
-    stream = gzip.GzipFile(fileobj=file) if source.gzipped else file
+    stream: Any = bounded(gzip.GzipFile(fileobj=file), file, source.name) if source.gzipped else file
     position = 0
     try:
         while block := stream.read(BLOCK):

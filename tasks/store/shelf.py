@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gptcore.base.errors import InputError, refuse_password
+from gptcore.base.addresses import refuse_password
+from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_folder, read_json
 from tasks.store.artifact import is_digest
 from tasks.store.manifest import MANIFEST, Manifest, damage, local_sizes, part_of, problem_of, verify_once

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file, sha256_json, write_json_atomic
 
 SERVED = "GPTMILL_MLFLOW_FILE"
@@ -45,6 +47,23 @@ def note_store(url: str) -> None:
         stores = list(dict.fromkeys([url, *known]))[:_MOST_STORES]
         ways = [each if "://" in each else os.path.relpath(each, home) for each in stores]
         write_json_atomic(home / "stores.json", ways)
+
+
+def make_private() -> None:
+    """Make the state folder, and see that none but its owner reads it, nor its databases and logs by themselves.
+
+    :raises InputError: it cannot be made.
+    """
+    home = state_folder()
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
+    parts = ("prefect", "logs", "*.db*", "prefect/*.db*", "logs/*")
+    for path in (home, *(path for part in parts for path in home.glob(part))):
+        with suppress(OSError):  # gone by now, not ours, or on a file system that has no modes
+            if (mode := path.stat().st_mode) & 0o077:
+                path.chmod(mode & 0o700)
 
 
 _SETTLED = 2.0  # seconds: a file younger than this may change once more within the clock's grain

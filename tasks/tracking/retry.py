@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
-from gptcore.base.errors import InputError, without_password
+from gptcore.base.addresses import without_password
+from gptcore.base.errors import InputError
 from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
 from tasks.tracking.logs import in_run, logger

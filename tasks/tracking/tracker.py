@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from gptcore.base.errors import InputError, without_password
+from gptcore.base.addresses import without_password
+from gptcore.base.errors import InputError
 from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive

@@ -15,7 +15,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.cli.main import main
 from flows.forms.parameters import PipelineParameters
 from flows.servers.environment import require_servers
-from gptcore.base.errors import InputError, refuse_password
+from gptcore.base.addresses import refuse_password
+from gptcore.base.errors import InputError
 from gptcore.base.filesystems import require_s3
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
@@ -166,7 +167,7 @@ def test_a_traceback_is_shown_without_passwords(
 
 @pytest.mark.parametrize("address", [ADDRESS, f"sftp://{SECRET}:{SECRET}@host/x"])
 def test_an_address_with_a_password_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match="found a password in the address"):
+    with pytest.raises(InputError, match="found a password, user or token in the address"):
         Store(address)
 
 

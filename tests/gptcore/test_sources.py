@@ -39,6 +39,15 @@ def error(action: Callable[[], object]) -> str:
     return message
 
 
+def test_what_is_packed_too_tightly_is_a_bomb(tmp_path: Path) -> None:
+    bomb = tmp_path / "a.txt.gz"
+    bomb.write_bytes(gzip.compress(bytes(100 << 20)))
+    (source,) = find_sources(str(bomb))
+    said = error(lambda: [sum(map(len, pieces)) for pieces in read_documents(source, STRICT, Read())])
+    found = r"a\.txt\.gz: found [\d,]+ bytes or more unpacked of [\d,]+"
+    assert re.fullmatch(f"{found}, expected at most 200 times as many", said)
+
+
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 

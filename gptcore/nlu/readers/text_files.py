@@ -9,7 +9,6 @@ bytes, whatever its name. Blank lines at a file's end are no rows. Files stream;
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ import fsspec
 
 from gptcore.base.errors import InputError, did_you_mean
 from gptcore.base.filesystems import file_system
+from gptcore.base.unpacking import bounded
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.readers.header import is_row, names_line
 from gptcore.nlu.registry import Format, TaskSpec
@@ -60,7 +60,7 @@ def _byte_lines(url: str) -> Iterator[bytes]:
         raise InputError(f"{url}: found {kind}, expected UTF-8 text (or that compressed by gzip or zstd)")
     packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
     with fsspec.open(url, "rb") as raw:
-        yield from io.BufferedReader(pa.input_stream(raw, compression=packed)) if packed else raw
+        yield from bounded(pa.input_stream(raw, compression=packed), raw, url) if packed else raw
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,124 @@
+"""Addresses are recorded with every run: user information in one is refused, what signs one is used and kept apart.
+
+A presigned address (Amazon's, Google's, CloudFront's, Azure's SAS, a token) loses the parameters that sign it where it
+enters, :func:`unsigned`, and gets them back where it is opened, :func:`signed`: by this process and those it starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from urllib.parse import unquote, urlsplit
+
+from gptcore.base.errors import InputError
+
+_VARIABLE = "GPTMILL_SIGNATURES"
+"""An address without its signature -> that, as JSON; of this process, which no job on another machine is given."""
+_SIGN = ("x-amz-", "x-goog-", "sig", "signature", "token", "access_token", "api_key", "apikey", "awsaccesskeyid")
+_SAS = {"se", "sp", "sv", "sr", "st", "ss", "srt", "spr", "sip", "skoid", "sktid", "skt", "ske", "sks", "skv"}
+_BESIDE = {"expires", "policy", "key-pair-id", "googleaccessid", *_SAS}
+"""Parameters that belong to a signature where there is one, and are ordinary words where there is none."""
+_CONTAINER = ("abfs", "abfss", "wasb", "wasbs")
+"""Azure's, whose address has the container's name where others have the user's."""
+_PORTS = ("ftp", "hdfs", "http", "https", "sftp", "smb", "ssh", "webhdfs")
+"""Of those whose host may have a port; a store's bucket has none."""
+_WORD = re.compile(r"[\w.+-]+:/+[^\s'\"<>]*|//[^\s'\"<>]*@[^\s'\"<>]*")
+UNRECORDABLE = r"//[^/?#]*@|[?&]([Xx]-([Aa]mz|[Gg]oog)-|[Ss]ig(nature)?=|(access_)?token=)"
+"""For JSON schemas, which know no other way: what a form in a browser must not send, as it is recorded on its way."""
+
+
+def refuse_password(address: str) -> None:
+    """Refuse an address with a user, a password or a token before its host.
+
+    An `@` of a path is none, but where the part before it has a colon that no port follows: a secret may hold a slash.
+
+    :raises InputError: naming the address without it.
+    """
+    if any(_bare_of_user(link) != link for link in address.split("::")):
+        raise InputError(
+            f"{without_password(address)}: found a password, user or token in the address, expected it in the "
+            "environment or in fsspec's own settings: an address is recorded with every run"
+        )
+
+
+def refuse_recorded(address: str) -> None:
+    """Refuse an address that its form has recorded with what must not be: it was filled in a browser, or by a program.
+
+    :raises InputError: as :func:`refuse_password`, or it is signed.
+    """
+    refuse_password(address)
+    if _apart(address)[1]:
+        raise InputError(f"{_apart(address)[0]}: found it signed in a form, expected that on the command line alone")
+
+
+def unsigned(address: str) -> str:
+    """The address without the parameters that sign it, which :func:`signed` knows from now on.
+
+    :raises InputError: one with a user or password in it, or several addresses of which one is signed.
+    """
+    bare, signature = _apart(address)
+    if signature:
+        refuse_password(bare)
+        if "://" in signature or "," in bare.partition("://")[0]:
+            raise InputError(f"{bare}: found several addresses, expected a signed one alone")
+        os.environ[_VARIABLE] = json.dumps({**_kept(), bare.rpartition("::")[2]: signature})
+    return bare
+
+
+def signed(address: str) -> str:
+    """The address as it is to be opened: with the signature that it, or a folder above it, came with."""
+    for bare, signature in _kept().items():
+        if address == bare or address.startswith(f"{bare.rstrip('/')}/"):
+            return f"{address}{'&' if '?' in address else '?'}{signature}"
+    return address
+
+
+def without_password(text: str) -> str:
+    """Text that may be shown or logged: addresses in it lose user, password and signature."""
+    for signature in _kept().values():  # of which libraries tell without the address
+        text = text.replace(signature, "***")
+    return _WORD.sub(lambda word: "::".join(_bare_of_user(link) for link in _apart(word[0])[0].split("::")), text)
+
+
+def _kept() -> dict[str, str]:
+    return dict(json.loads(os.environ.get(_VARIABLE) or "{}"))
+
+
+def _apart(address: str) -> tuple[str, str]:
+    """An address without its signature, and that: parameters with their `&`; empty where there is none."""
+    before, _, query = address.partition("?")
+    if "://" not in before:
+        return address, ""
+    named = [(unquote(part.partition("=")[0]).lower(), part) for part in query.split("&")]
+    if not any(name.startswith(_SIGN[:2]) or name in _SIGN for name, _ in named):
+        return address, ""
+    signs = [name.startswith(_SIGN[:2]) or name in _SIGN or name in _BESIDE for name, _ in named]
+    rest = "&".join(part for (_, part), sign in zip(named, signs, strict=True) if not sign)
+    signature = "&".join(part for (_, part), sign in zip(named, signs, strict=True) if sign)
+    return f"{before}?{rest}" if rest else before, signature
+
+
+def _bare_of_user(address: str) -> str:
+    """An address without what stands before its host, but for a container's name; a path on this machine as it is."""
+    scheme, colon, rest = address.partition(":")
+    if not (colon and rest.startswith("/") and scheme.replace("+", "").isalnum()):
+        scheme, colon, rest = "", "", address
+    if scheme.lower() == "file" or not (scheme or rest.startswith("//")):
+        return address
+    rest = rest.lstrip("/")
+    end = min((place for place in map(rest.find, "/?#") if place >= 0), default=len(rest))
+    host, path = rest[:end], rest[end:]
+    user, at, host = host.rpartition("@")
+    if at and (scheme.lower() not in _CONTAINER or {":", "@"} & {*unquote(user)}):
+        return f"{scheme}{colon}//{host}{path}"
+    if not at and ":" in host and "@" in path and not (scheme.lower() in _PORTS and _has_port(host)):
+        return f"{scheme}{colon}//{path.rpartition('@')[2]}"
+    return address
+
+
+def _has_port(host: str) -> bool:
+    try:
+        return urlsplit(f"//{host}").port is not None
+    except ValueError:
+        return False
