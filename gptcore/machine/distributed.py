@@ -183,8 +183,9 @@ def summing(objective: Objective, world: World) -> Callable[[MicroBatch, bool], 
 
 def _sum(bucket: Any) -> torch.futures.Future[Tensor]:
     """What DDP does with the gradients of a ``GradBucket`` once they are there; its own way is to average."""
-    work: Any = dist.all_reduce(bucket.buffer(), async_op=True)
-    summed: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+    gradients: Tensor = bucket.buffer()
+    work: Any = dist.all_reduce(gradients, async_op=True)
+    summed: torch.futures.Future[Tensor] = work.get_future().then(lambda done: gradients)
     return summed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,6 +39,7 @@ from tests.gptcore.jobs import (
     curve,
     free_port,
     run_world,
+    timeless,
     wait_for_checkpoint,
 )
 from tests.trials.scenarios import ended
@@ -99,7 +101,7 @@ def test_another_network_is_sharded_as_well(tmp_path: Path, steady: JobFor) -> N
 # --- through torchrun
 
 
-def start(job: Job, nproc: int = 2, **hosts: str) -> subprocess.Popen[bytes]:
+def start(job: Job, nproc: int = 2, **hosts: Any) -> subprocess.Popen[bytes]:
     path = Path(job["workspace"]) / "job.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(job))
@@ -147,6 +149,33 @@ def test_a_world_that_is_stopped_and_killed_and_one_on_two_hosts_end_with_the_sa
     assert_same_run(tmp_path / "stopped", tmp_path / "whole")
     assert_same_run(tmp_path / "hosts", tmp_path / "whole")
     assert read_json(tmp_path / "hosts" / "result.json")["world_size"] == 2
+
+
+@pytest.mark.slow
+def test_when_one_of_four_is_killed_torchrun_starts_them_again_and_the_bits_are_the_same(
+    tmp_path: Path, job_for: JobFor, children: list[subprocess.Popen[bytes]]
+) -> None:
+    """With dropout. Two processes then go on from the last checkpoint that the four had: other dropout, like losses."""
+    killed, whole = job_for(tmp_path / "killed"), job_for(tmp_path / "whole")
+    children.append(start(killed, 4, max_restarts=1))
+    wait_for_checkpoint(killed, children[0], after=20)
+    first = psutil.Process(children[0].pid).children()
+    assert len(first) == 4
+    first[2].send_signal(signal.SIGKILL)
+    assert children[0].wait(240) == 0
+    run_world(whole, 4)
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
+
+    last = checkpoint.newest_valid(tmp_path / "killed" / "checkpoints")
+    assert last is not None
+    shutil.rmtree(last.folder)
+    (tmp_path / "killed" / "result.json").unlink()
+    run_world(killed, 2)
+    assert read_json(tmp_path / "killed" / "result.json")["world_size"] == 2
+    fewer, all_four = (timeless(tmp_path / name) for name in ("killed", "whole"))
+    kept = [record for record in all_four if record[0] < last.step - 10]
+    assert fewer[: len(kept)] == kept
+    np.testing.assert_allclose(curve(tmp_path / "killed"), curve(tmp_path / "whole"), rtol=0.2)
 
 
 def test_one_process_needs_no_torchrun_and_several_hosts_a_place_to_meet(tmp_path: Path) -> None:
