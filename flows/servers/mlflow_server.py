@@ -20,7 +20,7 @@ from typing import ParamSpec, cast
 
 from flows.servers.guard import Application, Message, Receive, Send, guarded, own_names
 from gptcore.base.tables import read_table
-from tasks.tracking.database import make_relocatable, sqlite_file
+from tasks.tracking import database
 
 NAMES_VARIABLE = "GPTMILL_MLFLOW_NAMES"
 """Further names of the server, with their ports, between blanks: a proxy's, a container's."""
@@ -46,8 +46,8 @@ def main(options: Sequence[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--backend-store-uri", default="")
     known, _ = parser.parse_known_args(options)
-    if file := sqlite_file(known.backend_store_uri):
-        make_relocatable(file)
+    if file := database.sqlite_file(known.backend_store_uri):
+        database.prepare(file)
     names = own_names(known.host, known.port, os.environ.get(NAMES_VARIABLE, "").split())
     os.environ[_SERVED] = ",".join(sorted(names))  # for the guard, and for MLflow's own check
     pages = (f"{scheme}://{name}" for scheme in ("http", "https") for name in sorted(names))

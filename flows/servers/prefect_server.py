@@ -10,12 +10,23 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from flows.servers.environment import set_defaults
 from flows.servers.guard import guarded, own_names
+from tasks.store.sqlite import check_database
 
 NAMES_VARIABLE = "GPTMILL_PREFECT_NAMES"
 """Further names of the server, with their ports, between blanks: a proxy's, a container's."""
+
+
+def check_home(home: str) -> None:
+    """See that the installed Prefect can open its SQLite file in a folder; a copy is kept where it will migrate it.
+
+    :raises InputError: the file is damaged, or of a newer Prefect.
+    """
+    if "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in os.environ:
+        check_database(Path(home) / "prefect.db", "prefect", "server/database/_migrations/versions/sqlite")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -33,6 +33,7 @@ from typing import Any
 
 from flows.servers.environment import answers, set_defaults
 from flows.servers.guard import Application, Message, Receive, Send, guarded, own_names
+from flows.servers.prefect_server import check_home
 from flows.servers.signals import on_server
 from gptcore.machine.process import PARENT_VARIABLE, die_with_parent
 from tasks.store.state import state_folder
@@ -62,6 +63,7 @@ def begin_server() -> None:
     global _beginning  # noqa: PLW0603  # as is the server of a process
     if _beginning or os.environ.get("PREFECT_API_URL"):
         return
+    check_home(os.environ.get("PREFECT_HOME", ""))
     log = state_folder() / "logs" / "temporary-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     listener = socket.socket()

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gptcore.base.errors import InputError
+from tasks.store.sqlite import check_database
+
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
@@ -51,24 +54,42 @@ def register_repository() -> None:
     _artifact_repository_registry.register(SCHEME, artifact_repository)  # type: ignore[no-untyped-call]
 
 
-def make_relocatable(file: Path) -> None:
+def prepare(file: Path) -> None:
+    """See that MLflow can use its SQLite file, bring a former version's up to date, and begin none where one is lost.
+
+    :raises InputError: the file is damaged, is of a newer MLflow, or is gone from beside the files of its runs.
+    """
+    empty = not file.exists() or not file.stat().st_size
+    if empty and any((file.parent / FILES).glob("*/*")):
+        raise InputError(
+            f"{file}: {'empty' if file.exists() else 'not there'}, but {FILES}/ beside it has the files of its runs; "
+            "bring it back (`gptmill restore`), or move that folder away to begin anew"
+        )
+    if check_database(file, "mlflow", "store/db_migrations/versions"):
+        from mlflow.store.db.utils import _upgrade_db, create_sqlalchemy_engine
+
+        engine = create_sqlalchemy_engine(f"sqlite:///{file}")  # type: ignore[no-untyped-call]
+        _upgrade_db(engine)  # type: ignore[no-untyped-call]
+    if not empty and (file.parent / FILES).is_dir():
+        _make_relocatable(file)
+
+
+def _make_relocatable(file: Path) -> None:
     """Rewrite the absolute addresses that former versions gave to the files of runs, where these lie beside the file.
 
     They named the folder in which the database was made, which may be another's by now, or nobody's.
     """
-    if not (file.is_file() and (file.parent / FILES).is_dir()):
-        return
+    old = f"file:///%/{FILES}"
     with closing(sqlite3.connect(file, timeout=60)) as database, database:
-        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone() is None:
+        asked = "SELECT count(*) FROM experiments WHERE artifact_location LIKE ?"
+        if not database.execute(asked, (old,)).fetchone()[0]:  # and nothing is written
             return
-        moved = database.execute(
-            "UPDATE experiments SET artifact_location = ? WHERE artifact_location LIKE ?",
-            (f"{SCHEME}:/", f"file:///%/{FILES}"),
+        database.execute(
+            "UPDATE experiments SET artifact_location = ? WHERE artifact_location LIKE ?", (f"{SCHEME}:/", old)
+        )
+        runs = database.execute(
+            "UPDATE runs SET artifact_uri = ? || run_uuid || '/artifacts'"
+            " WHERE artifact_uri LIKE ? || '/' || run_uuid || '/artifacts'",
+            (f"{SCHEME}:/", old),
         ).rowcount
-        if moved:
-            runs = database.execute(
-                "UPDATE runs SET artifact_uri = ? || run_uuid || '/artifacts'"
-                " WHERE artifact_uri LIKE ? || run_uuid || '/artifacts'",
-                (f"{SCHEME}:/", f"file:///%/{FILES}/"),
-            ).rowcount
-            log.warning("%s: the files of its %d runs are found beside it from now on, wherever it lies", file, runs)
+    log.warning("%s: the files of its %d runs are found beside it from now on, wherever it lies", file, runs)

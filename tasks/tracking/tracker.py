@@ -25,7 +25,8 @@ from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
-from tasks.tracking.database import SCHEME, make_relocatable, register_repository, sqlite_file
+from tasks.tracking import database
+from tasks.tracking.database import SCHEME, register_repository, sqlite_file
 from tasks.tracking.owners import dead_owners, owner_name
 from tasks.tracking.retry import NoRetries, RetryingClient, Unreachable, is_unreachable, retried, retries
 
@@ -230,10 +231,12 @@ class Tracker:
             logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: not record.exc_info)
             try:
                 if file := sqlite_file(self.uri):
-                    make_relocatable(file)
+                    database.prepare(file)
                 client = MlflowClient(self.uri)
                 with NoRetries():
                     client.search_experiments(max_results=1)
+            except InputError:
+                raise
             except Exception as error:  # each kind of database and server has its own words for it
                 kind = Unreachable if self.served and is_unreachable(error) else InputError
                 raise kind(f"MLflow at {self.shown}: {_reason(error)}") from None

@@ -19,6 +19,7 @@ from tests.packages import install
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "tests" / "former" / "home-and-store.tar.xz"
 PIPELINE = ("pipeline", "--preset=demo", "--config=settings.toml", "--tasks=rte", "--seeds=1", "--corpus=world/books")
+ADAM = '[pretrain]\noptimizer = "adam"\nlr = 0.002'  # as the preset had it then
 NOBODY = 65534
 ASK = """
 import mlflow, pandas as pd
@@ -79,7 +80,8 @@ def machines(folder: Path, ports: list[str]) -> tuple[Machine, Machine]:
     for name in "ab":
         (folder / name).mkdir()
         shutil.copytree(folder / "former" / "world", folder / name / "world")
-        shutil.copy(folder / "former" / "settings.toml", folder / name)
+        settings = (folder / "former" / "settings.toml").read_text()
+        (folder / name / "settings.toml").write_text(settings.replace("[pretrain]", ADAM))
     first, second = (Machine(folder / name, folder / "site", ports) for name in "ab")
     return first, second
 
@@ -88,6 +90,7 @@ def leave_for(machine: Machine, other: Machine, backup: Path) -> None:
     """Give a machine to another user, and make the path of the other one impossible."""
     if os.geteuid() == 0:
         machine.as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        machine.as_user += [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]  # to root's own Python
         for path in [*machine.folder.rglob("*"), machine.folder, *backup.rglob("*"), backup]:
             os.chown(path, NOBODY, NOBODY)
     other.folder.rename(other.folder.with_name("gone"))

@@ -15,6 +15,7 @@ from typing import Any
 from flows.servers.credentials import credentials_file, ensure_credentials
 from flows.servers.environment import LIGHT_STORE, PORTS, absolute, deployments_page, log_in, read_stack, stack_file
 from flows.servers.pools import START
+from flows.servers.prefect_server import check_home
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.processes import Process, Service, alive, start, stop, wait_until_ready
 from flows.servers.stack.services import HOST, LEVELS, Layout, client_variables, service, users_file, write_users_file
@@ -243,7 +244,9 @@ def _start_storage(starting: _Starting) -> Mapping[str, str]:
             s3.prepare(credentials)
         write_users_file(layout)
     os.environ.update(client_variables(layout, credentials))  # for Prefect, which reads it once, and the workers
-    if layout.full:
+    if not layout.full:
+        check_home(os.environ["PREFECT_HOME"])
+    else:
         services = [service(name, layout, credentials) for name in LEVELS[0]]
         starting.start(services)
         starting.wait(services)
