@@ -48,6 +48,8 @@ def main(options: Sequence[str] | None = None) -> None:
     known, _ = parser.parse_known_args(options)
     if file := database.sqlite_file(known.backend_store_uri):
         database.prepare(file)
+    elif served := os.environ.get("MLFLOW_BACKEND_STORE_URI"):
+        database.migrate(served)
     names = own_names(known.host, known.port, os.environ.get(NAMES_VARIABLE, "").split())
     os.environ[_SERVED] = ",".join(sorted(names))  # for the guard, and for MLflow's own check
     pages = (f"{scheme}://{name}" for scheme in ("http", "https") for name in sorted(names))

@@ -66,12 +66,19 @@ def prepare(file: Path) -> None:
             "bring it back (`gptmill restore`), or move that folder away to begin anew"
         )
     if check_database(file, "mlflow", "store/db_migrations/versions"):
-        from mlflow.store.db.utils import _upgrade_db, create_sqlalchemy_engine
-
-        engine = create_sqlalchemy_engine(f"sqlite:///{file}")  # type: ignore[no-untyped-call]
-        _upgrade_db(engine)  # type: ignore[no-untyped-call]
+        migrate(f"sqlite:///{file}")
     if not empty and (file.parent / FILES).is_dir():
         _make_relocatable(file)
+
+
+def migrate(uri: str) -> None:
+    """Do what `mlflow db upgrade` does, where there are tables; MLflow's server makes those of an empty database."""
+    from mlflow.store.db import utils
+
+    engine = utils.create_sqlalchemy_engine(uri)  # type: ignore[no-untyped-call]
+    if utils._all_tables_exist(engine) or uri.startswith("sqlite:"):  # type: ignore[no-untyped-call]
+        utils._upgrade_db(engine)  # type: ignore[no-untyped-call]
+    engine.dispose()
 
 
 def _make_relocatable(file: Path) -> None:

