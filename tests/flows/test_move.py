@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -23,7 +24,8 @@ ADAM = '[pretrain]\noptimizer = "adam"\nlr = 0.002'  # as the preset had it then
 NOBODY = 65534
 ASK = """
 import mlflow, pandas as pd
-model = mlflow.pyfunc.load_model("models:/gptmill-rte@champion")
+(name,) = [model.name for model in mlflow.MlflowClient().search_registered_models() if "rte" in model.name]
+model = mlflow.pyfunc.load_model(f"models:/{name}@champion")
 print(model.predict(pd.DataFrame({"premise": ["a b"], "hypothesis": ["a"]})).to_json(orient="records"))
 """
 QUESTION = '{"premise": "a b", "hypothesis": "a"}\n'
@@ -32,8 +34,8 @@ QUESTION = '{"premise": "a b", "hypothesis": "a"}\n'
 class Machine:
     """A folder with a state folder and a store, where commands run, for another user where root can."""
 
-    def __init__(self, folder: Path, site: Path, ports: list[str]) -> None:
-        self.folder, self.ports, self.as_user = folder, ports, list[str]()
+    def __init__(self, folder: Path, site: Path) -> None:
+        self.folder, self.as_user = folder, list[str]()
         home = {"GPTMILL_HOME": str(folder / ".gptmill"), "HOME": str(folder), "OMP_NUM_THREADS": "1"}
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_", "AWS_"))
@@ -70,7 +72,7 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-def machines(folder: Path, ports: list[str]) -> tuple[Machine, Machine]:
+def machines(folder: Path) -> tuple[Machine, Machine]:
     """A with books, settings and datasets; B with nothing but these."""
     install(
         folder / "site", "mlflow.artifact_repository", "mlflow-artifacts", "tasks.tracking.database:artifact_repository"
@@ -82,7 +84,7 @@ def machines(folder: Path, ports: list[str]) -> tuple[Machine, Machine]:
         shutil.copytree(folder / "former" / "world", folder / name / "world")
         settings = (folder / "former" / "settings.toml").read_text()
         (folder / name / "settings.toml").write_text(settings.replace("[pretrain]", ADAM))
-    first, second = (Machine(folder / name, folder / "site", ports) for name in "ab")
+    first, second = (Machine(folder / name, folder / "site") for name in "ab")
     return first, second
 
 
@@ -101,7 +103,7 @@ def leave_for(machine: Machine, other: Machine, backup: Path) -> None:
 @pytest.mark.timeout(900)
 def test_a_former_home_is_saved_and_goes_on_elsewhere(folder: Path) -> None:
     """That of an older version, on SQLite, with a training that was killed: it is gone on with to the same bits."""
-    first, second = machines(folder, [])
+    first, second = machines(folder)
     shutil.copytree(folder / "former" / "home", first.folder / ".gptmill")
     shutil.copytree(folder / "former" / "store", first.folder / "runs" / "demo")
     (interrupted,) = (folder / "former" / "interrupted").iterdir()
@@ -125,3 +127,50 @@ def test_a_former_home_is_saved_and_goes_on_elsewhere(folder: Path) -> None:
     then, now = (json.loads((each / "manifest.json").read_text()) for each in (whole, second.folder / pretrained))
     assert now["counts"]["tokens_seen"] == then["counts"]["tokens_seen"]
     assert first.folder.read_text() == "no folder\n"
+
+
+def free_ports(first: int = 21_000) -> dict[str, int]:
+    """A port for each server of the full stack; the S3 server takes some beside its own."""
+    span = (0, 1, 2, 3, 10_000, 10_001, 10_002, 10_003)
+
+    def free(port: int) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) != 0
+
+    s3 = next(port for port in range(first, first + 9_000, 10) if all(free(port + each) for each in span))
+    return {"prefect": s3 + 4, "mlflow": s3 + 5, "postgres": s3 + 6, "s3": s3}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_full_stack_is_saved_and_goes_on_elsewhere(folder: Path) -> None:
+    """PostgreSQL and S3: saved while it runs, put back where no password of the first one is known, and upgraded."""
+    first, second = machines(folder)
+    ports = {name: f"--{name}-port={port}" for name, port in free_ports().items()}
+    store, data = "--store=s3://gptmill/runs", "--datasets=world/datasets"
+    first.gptmill("up", "--full", *ports.values())
+    try:
+        first.gptmill(*PIPELINE, data, store)
+        before = first.gptmill("leaderboard", "--format=csv").partition("\n\n")[0]
+        answer = first.gptmill("predict", "rte", store, given=QUESTION)
+        assert ", whole" in first.gptmill("backup", f"--to={folder / 'saved'}", store)
+    finally:
+        first.gptmill("down")
+    assert "start: gptmill up --full" in first.gptmill("backup", f"--to={folder / 'saved'}", "--store=runs", code=2)
+    first.folder.rename(folder / "gone")
+    first.folder.write_text("no folder\n")
+    second.gptmill("restore", str(folder / "saved"), ports["postgres"], ports["s3"])
+    home = second.folder / ".gptmill"
+    (home / "postgres.version").write_text("mlflow-3.1.0 prefect-3.0.0\n")
+    try:
+        second.gptmill("up", "--full", *ports.values())
+        assert len(list((home / "before-upgrade").glob("*-mlflow-3.1.0-prefect-3.0.0.dump"))) == 3
+        assert second.gptmill("leaderboard", "--format=csv").partition("\n\n")[0] == before
+        assert second.gptmill("predict", "rte", store, given=QUESTION) == answer
+        lines = (line for line in (home / "credentials").read_text().splitlines() if not line.startswith("#"))
+        credentials = dict(line.split("=", 1) for line in lines)
+        (loaded,) = json.loads(second.python("-c", ASK, **credentials).splitlines()[-1])
+        assert loaded["label"] == json.loads(answer)["label"]
+        second.gptmill("finetune", "rte", "--checkpoint=latest", data, store, "--epochs=1", "--seeds=1")
+    finally:
+        second.gptmill("down")
