@@ -23,6 +23,13 @@ from gptcore.base.tables import read_table
 AUTOMATIONS = read_table(__file__, "automations.toml")
 _MISSED = 3  # heartbeats
 _HEARTBEAT = 180  # seconds; Prefect's own default, where heartbeats are switched off here but on at the workers
+_QUIET = timedelta(minutes=15)
+"""After a trigger has fired for one of many runs, it does not for so long: 200 failures at once are one notice."""
+_EACH = {
+    "run": "prefect.resource.id",
+    "flow": "related:flow:prefect.resource.id",
+    "pool": "related:work-pool:prefect.resource.id",
+}
 _TEXT = """\
 {"text": {{ ("gptmill: " ~ flow_run.name ~ ": " ~ WHAT ~ " " ~ (flow_run | ui_url)) | tojson }}}"""
 
@@ -44,7 +51,7 @@ def alerts(webhook: UUID) -> list[AutomationCore]:
 
 
 def _automation(entry: Mapping[str, Any], action: ActionTypes) -> AutomationCore:
-    """What an entry of the table says; its trigger fires for each run that it is about."""
+    """What an entry of the table says; its trigger fires for each run that it is about, or once for many."""
     after = entry.get("after", ())
     trigger = EventTrigger(
         match={"prefect.resource.id": "prefect.flow-run.*", **entry.get("match", {})},
@@ -54,9 +61,9 @@ def _automation(entry: Mapping[str, Any], action: ActionTypes) -> AutomationCore
         },
         after={f"prefect.flow-run.{name}" for name in after},
         expect={f"prefect.flow-run.{name}" for name in entry["expect"]},
-        for_each={"prefect.resource.id"},
+        for_each={_EACH[entry.get("each", "run")]},
         posture=Posture.Proactive if after else Posture.Reactive,
-        within=_silence() * entry.get("within", 1) if after else timedelta(0),
+        within=_silence() * entry.get("within", 1) if after else _QUIET if "each" in entry else timedelta(0),
     )
     text = _with_silence(entry["text"])
     return AutomationCore(name=f"gptmill: {entry['name']}", description=text, trigger=trigger, actions=[action])

@@ -35,6 +35,7 @@ from flows.servers.pools import (
 from flows.sweep.flow import sweep
 from flows.trainings.leaderboard import leaderboard
 from flows.trainings.train import train
+from flows.upkeep.flow import upkeep
 from gptcore import __version__
 from tasks.store.manifest import code_version
 
@@ -85,6 +86,11 @@ class Offer:
         return [INTERNAL, TRAINING] if self.internal else [OFFERED, *([self.group] if self.group else [])]
 
     @property
+    def alone(self) -> bool:
+        """Whether one run at a time is enough: of what orchestrates, not of what workers take by their own number."""
+        return self.pool == CPU and not self.internal
+
+    @property
     def entrypoint(self) -> str:
         """Where a worker finds the flow, in the installed package."""
         return f"{self.flow.fn.__module__}.{self.flow.fn.__name__}"
@@ -120,7 +126,7 @@ OFFERS = [
     *(Offer(found.load(), text=_said_of(found), group=ANALYSIS) for found in analyses().values()),
     *map(Offer, [knowledge, reason, sweep, abstracts, abstracts_tables]),
     Offer(generate, called="abstracts-generate"),
-    *map(Offer, [few_shot, leaderboard]),
+    *map(Offer, [few_shot, leaderboard, upkeep]),
     Offer(train, TRAINERS, internal=True, called=INTERNAL_TRAINING),
 ]
 

@@ -18,7 +18,7 @@ from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId, FlowRunFilter
-from prefect.client.schemas.objects import WorkPool
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.events import AutomationCore
@@ -27,7 +27,7 @@ from pydantic import SecretStr
 
 from flows.deployments.automations import alerts, lost_runs
 from flows.deployments.catalog import OFFERS, Offer, version
-from flows.deployments.settings import WEBHOOK_VARIABLE, PipelineSchedule, Settings, read_settings
+from flows.deployments.settings import WEBHOOK_VARIABLE, Schedule, Settings, read_settings
 from flows.forms.choices import list_checkpoints, own_tasks, takes_tasks, with_own_tasks, without_choices
 from flows.forms.fields import OWN_TASKS
 from flows.servers.environment import absolute
@@ -78,11 +78,16 @@ def deploy(store: str, datasets: str, settings: Settings | None = None, tasks: S
         pools = {name: _pool(client, name, description, changes) for name, description in POOLS.items()}
         own = _own_tasks(found["finetune"], tasks, changes)
         there = {
-            offer.name: _deployment(client, offer, found[offer.name], pools[offer.pool], defaults, own, changes)
+            offer.name: _deployment(
+                client, offer, found[offer.name], pools[offer.pool], defaults, own, settings.overlap, changes
+            )
             for offer in OFFERS
         }
         _retire(client, changes)
-        _schedules(client, there["pipeline"], settings.schedules, defaults, changes)
+        for offer in OFFERS:
+            wanted_here = [schedule for schedule in settings.schedules if schedule.deployment == offer.name]
+            usual = offer.parameters(defaults).get("parameters", {})
+            _schedules(client, there[offer.name], wanted_here, usual, changes)
         wanted = lost_runs()
         if webhook := _webhook(settings.webhook, changes):
             wanted += alerts(webhook)
@@ -154,6 +159,7 @@ def _deployment(
     pool: WorkPool,
     defaults: dict[str, str],
     own_tasks: dict[str, str],
+    overlap: str,
     changes: Changes,
 ) -> DeploymentResponse:
     """Create one, or update the one that is there; as the server has it before its schedules are looked at."""
@@ -170,13 +176,17 @@ def _deployment(
         "entrypoint": offer.entrypoint,
         "job_variables": variables,
         "parameter_openapi_schema": with_own_tasks(offer.schema, own_tasks),
+        **_alone(offer, overlap),
     }
     if there is None:
         flow_id = client.create_flow_from_name(str(offer.flow.name))
         created = client.create_deployment(flow_id=flow_id, name=offer.name, enforce_parameter_schema=True, **wanted)
         changes.add("deployments", "created", offer.name)
         return client.read_deployment(created)
-    found = {name: getattr(there, name) for name in wanted}
+    found = {name: getattr(there, name) for name in wanted if name != "concurrency_limit"}
+    if "concurrency_limit" in wanted:
+        limit = there.global_concurrency_limit
+        found["concurrency_limit"] = limit.limit if limit else None
     found["parameter_openapi_schema"] = without_choices(found["parameter_openapi_schema"] or {})
     if found == wanted:
         changes.add("deployments", "unchanged", offer.name)
@@ -184,6 +194,16 @@ def _deployment(
         client.update_deployment(there.id, DeploymentUpdate(**wanted))
         changes.add("deployments", "updated", offer.name)
     return there
+
+
+def _alone(offer: Offer, overlap: str) -> dict[str, Any]:
+    """How many runs of a deployment there may be at once, and what becomes of one more."""
+    if not offer.alone:
+        return {}
+    if overlap == "allow":
+        return {"concurrency_limit": None, "concurrency_options": None}
+    kind = ConcurrencyLimitStrategy.ENQUEUE if overlap == "enqueue" else ConcurrencyLimitStrategy.CANCEL_NEW
+    return {"concurrency_limit": 1, "concurrency_options": ConcurrencyOptions(collision_strategy=kind)}
 
 
 def _own_tasks(form: DeploymentResponse | None, added: Sequence[str], changes: Changes) -> dict[str, str]:
@@ -204,32 +224,32 @@ def _own_tasks(form: DeploymentResponse | None, added: Sequence[str], changes: C
 
 def _schedules(
     client: SyncPrefectClient,
-    pipeline: DeploymentResponse,
-    wanted: tuple[PipelineSchedule, ...],
-    defaults: dict[str, str],
+    deployment: DeploymentResponse,
+    wanted: Sequence[Schedule],
+    usual: Mapping[str, str],
     changes: Changes,
 ) -> None:
-    there = {schedule.slug: schedule for schedule in pipeline.schedules if (schedule.slug or "").startswith(_SLUG)}
+    there = {schedule.slug: schedule for schedule in deployment.schedules if (schedule.slug or "").startswith(_SLUG)}
     for item in wanted:
         slug = f"{_SLUG}{item.name}"
-        places = {name: absolute(item.parameters[name]) for name in defaults if item.parameters.get(name)}
-        form = {**{name: value for name, value in defaults.items() if value}, **item.parameters, **places}
+        places = {name: absolute(place) for name in ("store", "datasets") if (place := item.parameters.get(name))}
+        form = {**usual, **item.parameters, **places}
         parameters = {"parameters": form}  # whole: a schedule's values replace the deployment's
         cron = CronSchedule(cron=item.cron, timezone=item.timezone)
         create = DeploymentScheduleCreate(schedule=cron, active=item.active, parameters=parameters, slug=slug)
         found = there.pop(slug, None)
         if found is None:
-            client.create_deployment_schedules(pipeline.id, [create])
+            client.create_deployment_schedules(deployment.id, [create])
             changes.add("schedules", "created", item.name)
         elif all(getattr(found, name) == getattr(create, name) for name in ("schedule", "active", "parameters")):
             changes.add("schedules", "unchanged", item.name)
         else:
             client.update_deployment_schedule(
-                pipeline.id, found.id, active=item.active, schedule=cron, parameters=parameters
+                deployment.id, found.id, active=item.active, schedule=cron, parameters=parameters
             )
             changes.add("schedules", "updated", item.name)
     for schedule in there.values():
-        client.delete_deployment_schedule(pipeline.id, schedule.id)
+        client.delete_deployment_schedule(deployment.id, schedule.id)
         changes.add("schedules", "removed", str(schedule.slug).removeprefix(_SLUG))
 
 

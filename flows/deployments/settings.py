@@ -1,13 +1,16 @@
-"""What an owner chooses of the deployments: when the pipeline runs, and who is told of failures.
+"""What an owner chooses of the deployments: when they run, what of runs that overlap, and who is told of failures.
 
 Read before Prefect is imported: `gptmill up` checks them before it starts anything. A TOML file:
 
+    overlap = "enqueue"             # or "cancel", "allow": a run that comes due while another of its deployment runs
+
     [[schedule]]
     name = "nightly"                # letters, digits and dashes
+    deployment = "pipeline"         # pipeline, or another of those below
     cron = "30 2 * * *"
     timezone = "Europe/Berlin"      # UTC
     active = true                   # true
-    parameters = { preset = "small", corpus = "s3://books/", store = "s3://gptmill" }   # fields of the pipeline's form
+    parameters = { preset = "small", corpus = "s3://books/", store = "s3://gptmill" }   # fields of its form
 
     [alerts]
     webhook = "https://..."         # better: GPTMILL_WEBHOOK in the environment
@@ -25,10 +28,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import ValidationError
 
+from flows.forms.fields import form_named
 from flows.forms.parameters import PipelineParameters
 from flows.forms.settings import chosen_preset
 from gptcore.base.addresses import refuse_recorded
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.filesystems import read_toml
 from tasks.store.state import state_folder
 
@@ -40,26 +44,46 @@ _CRON: list[tuple[int, int, list[str]]] = [(0, 59, []), (0, 23, []), (1, 31, [])
 """Field -> lowest, highest, names; 7 is Sunday, too."""
 _LONGEST = [0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
 """Month -> days, at most."""
-_FIELDS: dict[str, type] = {"name": str, "cron": str, "timezone": str, "active": bool, "parameters": dict}
+_FORMS = {
+    "pipeline": "PipelineParameters",
+    "sweep": "SweepParameters",
+    "finetune": "FinetuneParameters",
+    "finetune-all": "FinetuneAllParameters",
+    "upkeep": "UpkeepParameters",
+}
+"""What may be scheduled here, and its form; anything may be in the browser."""
+OVERLAP = ("enqueue", "cancel", "allow")
+_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("name", "cron", "timezone", "deployment"), str),
+    "active": bool,
+    "parameters": dict,
+}
 
 
 @dataclass(frozen=True)
-class PipelineSchedule:
-    """One schedule of the pipeline."""
+class Schedule:
+    """One schedule of a deployment."""
 
+    deployment: str
     name: str
     cron: str
     timezone: str
     active: bool
     parameters: Mapping[str, Any]
-    """Fields of the pipeline's form that differ from the deployment's defaults."""
+    """Fields of its form that differ from the deployment's defaults."""
+
+
+UPKEEP = Schedule("upkeep", "upkeep", "30 3 * * *", "UTC", True, {})
+"""What there is unless the file schedules upkeep itself."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """The whole file."""
 
-    schedules: tuple[PipelineSchedule, ...] = ()
+    schedules: tuple[Schedule, ...] = (UPKEEP,)
+    overlap: str = OVERLAP[0]
+    """What becomes of a run that is due while another of its deployment runs: one of :data:`OVERLAP`."""
     webhook: str = field(default="", repr=False)
     """Where failures are told; such an address is a secret. Empty: nobody is told."""
 
@@ -78,7 +102,9 @@ def read_settings(path: str | Path | None = None) -> Settings:
         return Settings(webhook=_checked_address(os.environ.get(WEBHOOK_VARIABLE, ""), WEBHOOK_VARIABLE))
     file = Path(path or settings_file())
     found = read_toml(str(file), "schedules and alerts in TOML")
-    _check_fields(f"{file}", found, {"schedule": list, "alerts": dict})
+    _check_fields(f"{file}", found, {"overlap": str, "schedule": list, "alerts": dict})
+    overlap = found.get("overlap", OVERLAP[0])
+    require(overlap in OVERLAP, f"{file}: overlap: found {_shown(overlap)}, expected {', '.join(OVERLAP)}")
     alerts = found.get("alerts", {})
     _check_fields(f"{file}: [alerts]", alerts, {"webhook": str})
     webhook = _checked_address(os.environ.get(WEBHOOK_VARIABLE) or alerts.get("webhook", ""), f"{file}: webhook")
@@ -86,10 +112,12 @@ def read_settings(path: str | Path | None = None) -> Settings:
     names = [schedule.name for schedule in schedules]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{file}: found two schedules named {twice!r}, expected a name each")
-    return Settings(schedules, webhook)
+    if not any(schedule.deployment == UPKEEP.deployment for schedule in schedules):
+        schedules += (UPKEEP,)
+    return Settings(schedules, overlap, webhook)
 
 
-def _schedule(file: Path, number: int, item: Any) -> PipelineSchedule:
+def _schedule(file: Path, number: int, item: Any) -> Schedule:
     where = f"{file}: schedule {number}"
     require(isinstance(item, dict), f"{where}: found {item!r}, expected a table")
     _check_fields(where, item, _FIELDS)
@@ -108,21 +136,24 @@ def _schedule(file: Path, number: int, item: Any) -> PipelineSchedule:
         ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # it is a file's name to Python: a folder's, one too long
         raise InputError(f'{where}: timezone: found {timezone!r}, expected a name such as "Europe/Berlin"') from None
-    parameters = item.get("parameters", {})
-    _check_parameters(f"{where}: parameters", parameters)
-    return PipelineSchedule(item["name"], item["cron"], timezone, item.get("active", True), parameters)
+    deployment, parameters = item.get("deployment", "pipeline"), item.get("parameters", {})
+    if deployment not in _FORMS:
+        raise InputError(f"{where}: deployment: found {_shown(deployment)}, {nearest(deployment, _FORMS)}")
+    _check_parameters(f"{where}: parameters", _FORMS[deployment], parameters)
+    return Schedule(deployment, item["name"], item["cron"], timezone, item.get("active", True), parameters)
 
 
-def _check_parameters(where: str, parameters: Mapping[str, Any]) -> None:
+def _check_parameters(where: str, form_name: str, parameters: Mapping[str, Any]) -> None:
     """What can be seen without the store: a run at night tells nobody of a typing error."""
     try:
-        form = PipelineParameters(**parameters)
+        form = form_named(form_name)(**parameters)
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         raise InputError(f"{where}: {place}: found {_shown(problem['input'])}: {problem['msg']}") from None
     try:
-        chosen_preset(form)
+        if isinstance(form, PipelineParameters):
+            chosen_preset(form)
         for value in dict(form).values():
             refuse_recorded(value if isinstance(value, str) else "")
     except InputError as error:

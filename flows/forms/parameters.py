@@ -257,3 +257,14 @@ class SweepParameters(Form):
         from flows.forms import checks
 
         checks.check_sweep(store, self)
+
+
+class UpkeepParameters(Form):
+    """What keeps this home and its store small and sound: a backup, what is over deleted, every byte read."""
+
+    store: str = field("store", 0)
+    backup_to: str = field("upkeep-backup", 1)
+    keep: int = field("upkeep-keep", 2)
+    history: int = field("upkeep-history", 3)
+    artifacts: bool = field("upkeep-artifacts", 4)
+    verify: bool = field("upkeep-verify", 5)

@@ -1,8 +1,9 @@
 """The manifests of a stage behind an fsspec URL: each is read once, however often and wherever models are looked up.
 
 A manifest changes only where an artifact was deleted and made again, or a damaged one was repaired. So what was read is
-kept: in a file of this host's scratch folder, and, by a host that had to read many, packed into one object of the store
-(`<store>/.manifests/<stage>.json.gz`) for hosts that come new, as pods do.
+kept: in a file of this host's scratch folder, and packed into one object of the store
+(`<store>/.manifests/<stage>.json.gz`) for hosts that come new, as pods do: by a host that had to read many, and by
+one of some hundred that publish an artifact (:func:`share`).
 
 To tell that a manifest was replaced, whoever publishes one leaves a mark, a folder called by the artifact and by that
 attempt's files: `<store>/.manifests/<stage>/<digest>-files-<id>/` (:func:`mark`). A look-up lists the names of the
@@ -37,6 +38,7 @@ from tasks.store.manifest import MANIFEST, Manifest, problem_of
 log = logging.getLogger(__name__)
 _FOLDER = ".manifests"
 _MANY = 200  # manifests that one host reads and others should not have to
+_ONE_IN = 256
 _Kept = dict[str, tuple[str, Manifest]]
 """Digest -> its marks when the manifest was read, and the manifest."""
 
@@ -50,11 +52,21 @@ class Record:
     """It may lack its list of files."""
 
 
-def manifests(fs: Any, base: str, stage: str, scratch: Path) -> dict[str, Manifest | str]:
+def share(fs: Any, base: str, manifest: Manifest, scratch: Path) -> None:
+    """Pack what is known of a published artifact's stage, once in :data:`_ONE_IN` artifacts, as their digests fall.
+
+    So a new host reads the manifests of a few hundred one by one, however many there are.
+    """
+    if int(manifest["digest"][:8], 16) % _ONE_IN == 0:
+        manifests(fs, base, manifest["stage"], scratch, pack_all=True)
+
+
+def manifests(fs: Any, base: str, stage: str, scratch: Path, pack_all: bool = False) -> dict[str, Manifest | str]:
     """Digest -> the manifest, or what is wrong with it in words, of every artifact of a stage that has one.
 
     :param base: the store's path on ``fs``.
     :param scratch: this host's folder for the store.
+    :param pack_all: whether what is kept is packed for other hosts, too, where not much of it was new here.
     """
     states = _states(fs, base, stage)
     file, pack = scratch / _FOLDER / f"{stage}.json", f"{_marks(base, stage)}.json.gz"
@@ -75,7 +87,7 @@ def manifests(fs: Any, base: str, stage: str, scratch: Path) -> dict[str, Manife
             kept[digest] = states[digest], said
     if kept.keys() != before.keys() or any(before[digest][0] != state for digest, (state, _) in kept.items()):
         _to_file(file, kept)
-    if len(missing) > _MANY:
+    if pack_all or len(missing) > _MANY:
         _to_pack(fs, pack, kept)
     return {digest: manifest for digest, (_, manifest) in kept.items()} | found
 

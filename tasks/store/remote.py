@@ -38,7 +38,7 @@ from tasks.store.manifest import (
     verify_files,
     verify_once,
 )
-from tasks.store.records import manifests, mark, read_small, remove
+from tasks.store.records import manifests, mark, read_small, remove, share
 from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
@@ -129,6 +129,10 @@ class RemoteShelf:
             mark(self._fs, self._base, mine)
             write_json_atomic(workspace / MANIFEST, mine)
             self._keep(workspace, self._copy(stage, digest))
+            try:
+                share(self._fs, self._base, mine, self.scratch)
+            except Exception:  # whatever the client library raises: the artifact is there, look-ups are only slower
+                log.warning("%s: the manifests of %s were not packed", self.root, stage, exc_info=True)
         else:  # another host was first; its bytes are the artifact, also where ours came out different
             remove(self._fs, folder)
             shutil.rmtree(workspace)

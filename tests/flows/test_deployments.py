@@ -52,7 +52,8 @@ def test_deployments_of_former_versions_find_their_flows(entrypoint: str) -> Non
 
 @pytest.mark.parametrize("cron", ["*/15 * * * *", "0 0 29 2 *", "0 0 31 2 mon", "0 0 31 * *", "5,7 0-6/2 * jan-mar 7"])
 def test_schedules_that_prefect_takes_are_taken(tmp_path: Path, cron: str) -> None:
-    (schedule,) = read_settings(written(tmp_path, scheduled(cron=cron))).schedules
+    schedule, upkeep = read_settings(written(tmp_path, scheduled(cron=cron))).schedules
+    assert upkeep.deployment == "upkeep", "at night, unless the file says when"
     assert CronSchedule(cron=schedule.cron).cron == cron
 
 
@@ -151,13 +152,59 @@ def test_deploying_twice_changes_nothing_the_second_time(
     assert waiting[0].parameters["parameters"] == {"store": store, "preset": "demo", "tasks": ["rte"]}
 
     changed = deploy(str(tmp_path / "other"), "", read_settings(written(tmp_path, SCHEDULE.replace("30", "40"))))
-    assert changed.done["schedules"] == {"updated": ["nightly"]}
+    assert set(changed.done["schedules"]) == {"updated"}  # the store is another one
+    assert set(changed.done["schedules"]["updated"]) == {"nightly", "upkeep"}
     assert "finetune" in changed.done["deployments"]["updated"]
     removed = deploy(str(tmp_path / "other"), "", read_settings(written(tmp_path, "")))
-    assert removed.done["schedules"] == {"removed": ["nightly"]}
+    assert removed.done["schedules"] == {"removed": ["nightly"], "unchanged": ["upkeep"]}
     with get_client(sync_client=True) as client:
         (left,) = client.read_deployment(pipeline.id).schedules
     assert left.slug is None, "a schedule that a person made is left alone"
+
+
+@pytest.mark.usefixtures("clean_server")
+@pytest.mark.parametrize(
+    ("overlap", "limit", "strategy"), [("enqueue", 1, "ENQUEUE"), ("cancel", 1, "CANCEL_NEW"), ("allow", None, None)]
+)
+def test_what_overlaps_waits_or_is_cancelled_as_the_owner_says(
+    tmp_path: Path, overlap: str, limit: int | None, strategy: str | None
+) -> None:
+    store = str(tmp_path / "store")
+    deploy(store, "", Settings())
+    settings = read_settings(written(tmp_path, f'overlap = "{overlap}"\n'))
+    deploy(store, "", settings)
+    with get_client(sync_client=True) as client:
+        for name, alone in {"pipeline": True, "upkeep": True, "finetune": False, "internal-training": False}.items():
+            flow = "train" if name == "internal-training" else name
+            found = client.read_deployment_by_name(f"{flow}/{name}")
+            there, options = found.global_concurrency_limit, found.concurrency_options
+            assert (there.limit if there else None) == (limit if alone else None)
+            assert (str(options.collision_strategy.value) if options else None) == (strategy if alone else None)
+    assert set(deploy(store, "", settings).done["deployments"]) == {"unchanged"}
+
+
+@pytest.mark.usefixtures("clean_server")
+def test_upkeep_and_sweeps_can_be_scheduled(tmp_path: Path) -> None:
+    text = """
+    [[schedule]]
+    name = "weekly"
+    deployment = "upkeep"
+    cron = "0 4 * * sun"
+    parameters = { backup_to = "backups", verify = true }
+
+    [[schedule]]
+    name = "search"
+    deployment = "sweep"
+    cron = "0 1 1 * *"
+    parameters = { sweep = { trials = 9 } }
+    """
+    deploy(str(tmp_path / "store"), "", read_settings(written(tmp_path, text)))
+    with get_client(sync_client=True) as client:
+        (upkeep,) = client.read_deployment_by_name("upkeep/upkeep").schedules
+        (search,) = client.read_deployment_by_name("sweep/sweep").schedules
+    assert (upkeep.slug, upkeep.parameters["parameters"]["verify"]) == ("gptmill-weekly", True)
+    assert upkeep.parameters["parameters"]["store"] == str(tmp_path / "store")
+    assert search.parameters["parameters"]["sweep"] == {"trials": 9}
 
 
 @pytest.mark.usefixtures("clean_server")
@@ -215,3 +262,16 @@ def test_automations_act_on_our_runs_alone() -> None:
         related = automation.trigger.match_related
         assert related["prefect.resource.role"] == ["tag"]  # type: ignore[call-overload,index]
         assert set(related["prefect.resource.id"]) <= ours  # type: ignore[call-overload,index]
+
+
+def test_many_failures_at_once_are_one_notice_a_flow_and_late_runs_one_a_pool() -> None:
+    """Prefect fires an automation once for each value of what it looks at each for, and again after its time."""
+    from uuid import uuid4
+
+    found = {automation.name: automation.trigger for automation in alerts(uuid4())}
+    kinds = {"failures": "flow", "lost trainings": "flow", "late schedules": "work-pool"}
+    for name, kind in kinds.items():
+        trigger = found[f"gptmill: {name}"]
+        assert isinstance(trigger, EventTrigger)
+        assert trigger.for_each == {f"related:{kind}:prefect.resource.id"}
+        assert trigger.within.total_seconds() in (900, 540)

@@ -202,6 +202,26 @@ def test_a_new_host_takes_what_another_has_packed(
         assert len(elsewhere.records("finetune")) == 6
 
 
+def test_who_publishes_packs_for_hosts_that_come_new(
+    store: Store, elsewhere: Store, requests: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then; the pack may go at any time, and to write it may fail."""
+    monkeypatch.setattr(records, "_MANY", 0)
+    monkeypatch.setattr(records, "_ONE_IN", 1)
+    fs, base = fsspec.core.url_to_fs(store.url)
+    models = [tuned(store, number, 0.1) for number in range(6)]
+    assert fs.exists(f"{base}/.manifests/finetune.json.gz")
+    monkeypatch.setattr(records, "_ONE_IN", 1 << 62)
+    models.append(tuned(store, 6, 0.1))
+    assert requests(lambda: elsewhere.records("finetune"))["cat_file"] == 2, "the pack, and what it lacks"
+    assert [record.artifact for record in elsewhere.records("finetune")] == [*reversed(models)]
+    fs.rm(f"{base}/.manifests", recursive=True)
+    monkeypatch.setattr(records, "_ONE_IN", 1)
+    monkeypatch.setattr(records, "_to_pack", lambda *_: (_ for _ in ()).throw(RuntimeError("no route")))
+    models.append(tuned(store, 7, 0.1))
+    assert [record.artifact for record in store.records("finetune")] == [*reversed(models)]
+
+
 def test_a_damaged_manifest_is_warned_of_once_in_every_process(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     good, bad = tuned(store, 1, 0.1), tuned(store, 3, 0.1)
     fs, base = fsspec.core.url_to_fs(store.url)
