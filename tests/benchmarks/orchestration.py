@@ -32,7 +32,7 @@ def run(seconds: float, folder: Path) -> None:
     pipeline = ["pipeline", "--preset", "demo", "--config", str(_FEW), "--store", str(folder / "store")]
     _gptmill(pipeline)
     found = Rate(tuple(_gptmill(pipeline) for _ in range(_TURNS)))
-    line("11", "a pipeline that finds everything in the store", found, None, "s", "< 8 s")
+    line("11", "a pipeline that finds everything in the store", found, None, "s", "< 5 s")
     share = Rate(tuple(_beside_training(folder, turn, seconds) for turn in range(2)))  # over a minute each
     line("11", "CPU time of flow, server and tracking, of a training's", share, None, "%", "< 3 %")
     _points(folder)

@@ -1,4 +1,4 @@
-"""An update of pre-training of each family but GPT-1, which `step` has, beside transformers' network.
+"""An update of pre-training of each family but GPT-1, which `step` has, and scoring of held-out text, beside peers.
 
 transformers multiplies every position with the vocabulary, as its models do that take labels; ours those that are told.
 ELECTRA's peer is its generator and discriminator with shared embeddings, as the paper has them. Of GPT-BERT and of
@@ -9,13 +9,16 @@ beside its teacher's own pre-training.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from gptcore.config.distillation import student_of
 from gptcore.families import FAMILIES, students
-from gptcore.machine.device import pick_dtype
+from gptcore.machine.device import autocast, pick_dtype
 from gptcore.models.network import build_model
 from tests.benchmarks.learners import Learner, preset_of
 from tests.benchmarks.peers import theirs
@@ -34,12 +37,14 @@ _DTYPE = pick_dtype("auto", torch.device("cpu"))
 
 
 def run(seconds: float, _folder: Path) -> None:
-    """Rows 18 and 21."""
+    """Rows 18, 21 and 22."""
     for shape, (_, _, families) in _SHAPES.items():
         for family in families:
             _update(family, shape, seconds)
     for family in students():
         _distillation(family, "demo", seconds)
+    for family, shape in product(("gpt", "gpt2", "bert"), ("demo", "small")):
+        _scoring(family, shape, seconds)
 
 
 def learner(family: str, shape: str) -> Learner:
@@ -70,6 +75,27 @@ def _update(family: str, shape: str, seconds: float) -> None:
     peers = [(their(False), ">= 1.3x", _PEERS[family])]
     peers += [(their(True), ">= 1.1x", COMPILED)] if family in _COMPILED else []
     beside("18", _what(family, shape, ours), "tokens/s", seconds, _work(ours), *peers, warm=2)
+    torch._dynamo.reset()
+
+
+def _scoring(family: str, shape: str, seconds: float) -> None:
+    """The loss of held-out text, which every validation and a pre-training's end has."""
+    ours = learner(family, shape)
+
+    def passing(model: nn.Module, loss: Callable[[], Tensor]) -> Work:
+        model.eval()
+
+        def scored() -> float:
+            with torch.no_grad(), autocast(torch.device("cpu"), _DTYPE):
+                loss()
+            return ours.tokens
+
+        return scored
+
+    model, loss = theirs(ours)
+    peers = ((passing(model, loss), "", "transformers"), (passing(model, torch.compile(loss)), ">= 1.0x", COMPILED))
+    what = _what(family, shape, ours).replace("update", "held-out loss", 1)
+    beside("22", what, "tokens/s", seconds, passing(ours.trained, ours.loss), *peers, warm=2)
     torch._dynamo.reset()
 
 
