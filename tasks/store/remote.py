@@ -183,9 +183,9 @@ class RemoteShelf:
         shutil.rmtree(arriving, ignore_errors=True)  # what a killed download left
         folder = self._files(stage, digest, manifest)
         for file in lacking:
-            target = arriving / file["path"]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._fs.get_file(f"{folder}/{file['path']}", str(target))
+            (arriving / file["path"]).parent.mkdir(parents=True, exist_ok=True)
+        paths = [file["path"] for file in lacking]  # several at a time, where the client can
+        self._fs.get([f"{folder}/{path}" for path in paths], [str(arriving / path) for path in paths])
         arriving.mkdir(parents=True, exist_ok=True)
         verify_files(arriving, {**manifest, "files": lacking}, f"{self.root}/{stage}/{digest}")
         if not grows:  # none, a broken one, or that of an attempt whose bytes this one's must not be mixed with

@@ -207,7 +207,7 @@ def _fetches(url: str, stored: dict[str, bytes], artifact: Artifact, part: str, 
         fs.pipe_file(path, data)
     plain, came = fs.get_file, []
     here = Store(url)
-    fs.get_file = lambda *arguments: (came.append(arguments), time.sleep(0.05), plain(*arguments))
+    fs.get_file = lambda *arguments, **_: (came.append(arguments), time.sleep(0.05), plain(*arguments))
     together.wait(60)
     path = here.local(artifact, part)
     found.put((part, len(came), files_in(path) if path.is_dir() else {"": path.read_text()}))
