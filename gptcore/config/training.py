@@ -21,6 +21,7 @@ REPLACED_OBJECTIVES = ("electra", "electra-15", "replace-mlm", "all-tokens-mlm")
 SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room for both and a word to hide
 LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
+POOLINGS = ("last", "mean")
 SELECTIONS = {
     "held-out": "held-out training rows",
     "refit": "held-out training rows, then all training rows learnt from",
@@ -224,6 +225,10 @@ class FinetuneConfig(TrainingConfig):
     """Dropout before the linear layer, but for spans."""
     span_pdrop: float | None = setting(None, least=0, below=1, off=0)
     """Dropout before the linear layer that tells spans (DistilBERT: 0.1; original code). None or 0: none (BERT's)."""
+    pooling: str | None = setting(None, among=POOLINGS, off="last")
+    """What tells the linear layer of a sequence. last, or None: the state of its last token (section 3.2), an encoder's
+    summary. mean: the mean of all its states beside that, for what lies in its words more than in their order. Answers
+    that are places of a text have neither."""
     select: str | None = setting("held-out", among=tuple(SELECTIONS), off="dev")
     """What the epoch that is kept is chosen on. held-out: a tenth of the training rows, which are not trained on
     (:func:`gptcore.nlu.rows.held_out_rows`); refit: the same rows say how many epochs, for which all training rows are

@@ -51,6 +51,8 @@ class Head(NamedTuple):
     """K; 1 for "choices", where every choice gets one scalar."""
     clf_pdrop: float
     """Dropout before the linear layer."""
+    pooling: str | None = None
+    """"mean": the mean of a sequence's states beside what else tells it; None: nothing beside that."""
 
 
 class Classifier(nn.Module, ABC):
@@ -63,15 +65,17 @@ class Classifier(nn.Module, ABC):
     :param form: name of one of :data:`gptcore.nlu.forms.FORMS`.
     :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
     :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
+    :param pooling: see :class:`Head`.
     :raises InputError: an unknown form.
     """
 
-    def __init__(self, width: int, form: str, n_outputs: int, clf_pdrop: float) -> None:
+    def __init__(self, width: int, form: str, n_outputs: int, clf_pdrop: float, pooling: str | None = None) -> None:
         super().__init__()
         self.form = form
         self.row_form = form_named(form)
         self.n_outputs = n_outputs
         self.clf_pdrop = clf_pdrop
+        self.pooling = None if self.row_form.places else pooling
         self.head = nn.Linear(width, n_outputs)
 
     @classmethod
@@ -108,6 +112,7 @@ class Classifier(nn.Module, ABC):
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
         write_bytes_atomic(folder / "model.safetensors", save(tensors))
         head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
+        head |= {"pooling": self.pooling} if self.pooling else {}
         model = {"family": self.network.config.family, **recorded(self.network.config)}
         write_json_atomic(folder / "config.json", {"model": model, "head": head, **extra})
 
@@ -131,14 +136,15 @@ class Classifier(nn.Module, ABC):
             or not 0 < head["n_outputs"] <= LARGEST_SIZE
             or isinstance(rate, bool)
             or not isinstance(rate, int | float)
+            or head.get("pooling") not in (None, "mean")
         ):
-            raise InputError(f"{where}: head: found {head!r:.200}, expected form, n_outputs and clf_pdrop")
+            raise InputError(f"{where}: head: found {head!r:.200}, expected form, n_outputs, clf_pdrop and pooling")
         network = network_config(config.get("model"), f"{where}: model")
         kind: type[Classifier] = FAMILIES[network.family].part("head")
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
         if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
-        given = str(where), Head(head["form"], head["n_outputs"], rate)
+        given = str(where), Head(head["form"], head["n_outputs"], rate, head.get("pooling"))
         with shapes_only():  # the sizes may be anybody's
             expected = kind.over(build_model(network), *given).state_dict()
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
@@ -150,6 +156,13 @@ class Classifier(nn.Module, ABC):
         return model.eval(), config
 
 
+def mean_state(states: Tensor, ends: Tensor) -> Tensor:
+    """The mean of each sequence's states [B, C, T, D] up to its end [B, C], that one too: [B, C, D]."""
+    real = torch.arange(states.shape[2], device=states.device) <= ends[..., None]  # (B, C, T)
+    weights = real.to(states.dtype) / (ends[..., None] + 1).to(states.dtype)
+    return (weights[..., None, :] @ states).squeeze(-2)
+
+
 class ClassificationModel(Classifier):
     """Task logits, and on request the states that the language model predicts from, in one pass through the decoder.
 
@@ -157,6 +170,7 @@ class ClassificationModel(Classifier):
     :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
     :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
     :param generator: where the linear layer's N(0, 0.02) weights are drawn from; None: torch's default generator.
+    :param pooling: see :class:`Head`.
     """
 
     def __init__(
@@ -166,15 +180,16 @@ class ClassificationModel(Classifier):
         n_outputs: int,
         clf_pdrop: float,
         generator: torch.Generator | None = None,
+        pooling: str | None = None,
     ) -> None:
-        super().__init__(language_model.config.n_embd, form, n_outputs, clf_pdrop)
+        super().__init__(language_model.config.n_embd, form, n_outputs, clf_pdrop, pooling)
         self.gpt = language_model
         initialise(self.head, language_model.config.init_std, generator)
 
     @classmethod
     def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
         """See :meth:`Classifier.over`."""
-        return cls(next_token_network(network, where), *head, generator)
+        return cls(next_token_network(network, where), *head[:3], generator, head.pooling)
 
     @property
     def network(self) -> LanguageModel:
@@ -201,7 +216,7 @@ class ClassificationModel(Classifier):
         n_rows, n_sequences, n_positions = tokens.shape
         table = self.gpt.table()
         found = None
-        if lm_positions is None and not self.training:
+        if lm_positions is None and not self.training and not self.pooling:
             alike = self.row_form.choices  # which share their document; orders share nothing
             shape = (n_rows, n_sequences) if alike else (n_rows * n_sequences, 1)
             summary = self.gpt.last_states(tokens.view(*shape, n_positions), clf_position.view(shape), table)
@@ -212,6 +227,9 @@ class ClassificationModel(Classifier):
             ends = starts + clf_position.reshape(-1)
             ends = ends if places is None else places[ends]
             summary = flat[ends].view(n_rows, n_sequences, -1)  # (B, C, D)
+            if self.pooling:
+                each = flat if places is None else F.embedding(places.clamp(max=len(flat) - 1), flat)  # padding: any
+                summary = summary + mean_state(each.view(*tokens.shape, -1), clf_position)
             if lm_positions is not None:
                 # A shared position may be asked for once a choice; the gradients of a look-up's rows are added in one
                 # order, those of an index on several threads in any.
@@ -241,13 +259,20 @@ class EncoderClassificationModel(Classifier):
     :param clf_pdrop: dropout before the linear layer (original code: 0.1).
     :param generator: where the linear layer's weights are drawn from, as the encoder's own are; None: torch's default
         generator.
+    :param pooling: see :class:`Head`.
     """
 
     def __init__(
-        self, encoder: Encoder, form: str, n_outputs: int, clf_pdrop: float, generator: torch.Generator | None = None
+        self,
+        encoder: Encoder,
+        form: str,
+        n_outputs: int,
+        clf_pdrop: float,
+        generator: torch.Generator | None = None,
+        pooling: str | None = None,
     ) -> None:
         width, std = encoder.config.n_embd, encoder.config.init_std
-        super().__init__(width, form, n_outputs, clf_pdrop)
+        super().__init__(width, form, n_outputs, clf_pdrop, pooling)
         self.encoder = encoder
         has_layer = encoder.config.classifier_layer and not self.row_form.places
         self.layer = nn.Linear(width, width) if has_layer else None
@@ -261,7 +286,7 @@ class EncoderClassificationModel(Classifier):
         if not isinstance(network, Encoder):
             title = FAMILIES[network.config.family].title
             raise InputError(f"{where}: found {title}, expected an encoder")
-        return cls(network, *head, generator)
+        return cls(network, *head[:3], generator, head.pooling)
 
     @classmethod
     def network_settings(cls, config: NetworkConfig, **changes: Any) -> NetworkConfig:
@@ -306,6 +331,9 @@ class EncoderClassificationModel(Classifier):
         if self.layer is not None:
             summary = F.relu(self.layer(summary))
         summary = summary.view(n_rows, n_sequences, -1)  # (B, C, D)
+        if self.pooling:
+            real = torch.ones_like(tokens) if mask is None else mask
+            summary = summary + mean_state(states.view(*tokens.shape, -1), real.sum(dim=-1) - 1)
         # One mask for all choices of an example, so that none of them is favoured, as GPT-1's original code has it.
         summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
         logits: Tensor = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.models.classifier import ClassificationModel, Classifier
+from gptcore.models.classifier import ClassificationModel, Classifier, mean_state
 from gptcore.nlu.inputs import MARKS
 
 INPUTS = ("tokens", "clf_position")
@@ -117,6 +117,8 @@ class _Graph(nn.Module):
         hidden = gpt.states(tokens.reshape(B * C, T), gpt.table())  # (B*C, T, D)
         ends = clf_position.reshape(B * C, 1, 1).expand(-1, -1, hidden.shape[-1])
         summary = hidden.gather(1, ends).reshape(B, C, -1)  # (B, C, D)
+        if self.model.pooling:
+            summary = summary + mean_state(hidden.reshape(B, C, T, -1), clf_position)
         if not self.model.row_form.choices:
             summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
         logits: Tensor = self.model.head(summary)

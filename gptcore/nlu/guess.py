@@ -15,6 +15,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.filesystems import exists, file_system
+from gptcore.config import FinetuneConfig
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import FORMS, MISSING, label_text
 from gptcore.nlu.forms.form import grade_of
@@ -34,6 +35,9 @@ _ALIKE = re.compile("duplicate|paraphras|similar|equivalent", re.IGNORECASE)  # 
 _NO_LABEL = "-"  # how SNLI writes that its raters did not agree
 _LOOKED_AT = 1000  # rows that tell whether a file has a header
 _LISTED = 20  # labels that a file names; where there are more, its rows do
+_OF_WORDS = ("single", "labels")  # forms of rows with one text
+_READINGS = 60_000  # of rows: few ones are read again (documentation, "Own tasks on real rows")
+_MOST_EPOCHS = 60
 _TIMES = 2  # how often the commonest label stands to the rarest where accuracy says too little
 _BARE = TaskSpec("rows", "", "csv", "single", {}, (), "", (), 0, {})
 
@@ -63,7 +67,18 @@ def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str 
         **_answers([*parts.values()], column, FORMS[texts["form"][0]], labels),
         **{split: (folder + part.file, left_out if part is rows else "beside it") for split, part in parts.items()},
         **({} if "dev" in parts else {"holdout": (0.1 if len(rows.rows) >= _LOOKED_AT else 0.2, share)}),
+        **_finetuning(texts["form"][0], len(rows.rows)),
     }
+
+
+def _finetuning(form: str, n_rows: int) -> Fields:
+    """How often few rows are read, and what tells one text with a label."""
+    epochs, usual = min(_MOST_EPOCHS, _READINGS // n_rows), FinetuneConfig().epochs
+    often = {
+        "finetune.epochs": (epochs, f"readings of {n_rows:,} rows, the best one kept; a large model needs {usual}")
+    }
+    pooled = {"finetune.pooling": ("mean", "all of its words tell it, not the last position alone")}
+    return {**(often if epochs > usual else {}), **(pooled if form in _OF_WORDS else {})}
 
 
 def task_text(fields: Fields) -> str:

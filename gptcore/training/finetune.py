@@ -133,7 +133,8 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
         network = build_model(kind.network_settings(shape, **changes), draws)
     else:
         network = source if job.start else source.adapt(n_transfer=config.n_transfer, generator=draws, **changes)
-    head = Head(spec.form, form.n_outputs(spec), config.span_pdrop or 0.0 if form.over_positions else config.clf_pdrop)
+    rate = config.span_pdrop or 0.0 if form.over_positions else config.clf_pdrop
+    head = Head(spec.form, form.n_outputs(spec), rate, config.pooling)
     return kind.over(network, str(job.model), head, draws), digest
 
 

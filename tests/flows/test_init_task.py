@@ -78,6 +78,23 @@ def test_what_files_are_taken_for(
     read_own_task(str(tmp_path / "own.toml"))
 
 
+@pytest.mark.parametrize(
+    ("rows", "fields", "expected"),
+    [
+        (12, "text", {"epochs": 60, "pooling": "mean"}),
+        (6_000, "text", {"epochs": 10, "pooling": "mean"}),
+        (6_000, "premise,hypothesis", {"epochs": 10}),
+        (20_000, "text", {"pooling": "mean"}),
+        (20_000, "premise,hypothesis", None),
+    ],
+)
+def test_few_rows_are_read_more_often(rows: int, fields: str, expected: dict[str, Any] | None, tmp_path: Path) -> None:
+    text = ",".join(["some words"] * len(fields.split(",")))
+    lines = [f"{fields},label", *(f"{text},{n % 2}" for n in range(rows))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    assert tomllib.loads(task_text(guess_task(str(tmp_path / "rows.csv")))).get("finetune") == expected
+
+
 @pytest.mark.parametrize(("content", "expected"), table_of(__file__, "test_what_is_asked_or_refused"))
 def test_what_is_asked_or_refused(
     content: str, expected: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

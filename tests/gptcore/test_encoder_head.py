@@ -142,11 +142,19 @@ def test_logits_loss_and_gradients_equal_those_of_transformers(
 # Properties -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("pooling", [None, "mean"])
 @pytest.mark.parametrize("form", ["pair", "choices"])
-def test_padding_changes_nothing(form: str) -> None:
+def test_padding_changes_nothing(form: str, pooling: str | None) -> None:
     given = batch(2 if form == "choices" else 1)
     model = classifier(form, 1 if form == "choices" else 3)
+    model.pooling = pooling
+    summaries: list[Tensor] = []
+    model.head.register_forward_pre_hook(lambda _, inputs: summaries.append(inputs[0]))
     logits = run(model, given)
+    states = model.encoder.encode(*(value.flatten(0, 1) for value in given.values()))  # (B*C, T, D)
+    means = [row[real].mean(dim=0) for row, real in zip(states, given["mask"].flatten(0, 1), strict=True)]
+    expected = model.encoder.summary(states) + (torch.stack(means) if pooling else 0)
+    torch.testing.assert_close(summaries[0].flatten(0, 1), expected, rtol=1e-5, atol=1e-6)
     alone = [
         run(model, {name: value[row : row + 1, :, :length] for name, value in given.items()})
         for row, length in enumerate((9, 5, 7))

@@ -140,6 +140,9 @@ def test_a_classifier_that_transformers_has_no_class_for_is_refused(tmp_path: Pa
     model = EncoderClassificationModel(Encoder(without_heads(bare)), "single", 2, 0.1)
     with pytest.raises(InputError, match="it has no pooler, through which transformers' classes of bert read"):
         export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
+    model = EncoderClassificationModel(Encoder(without_heads(BERT)), "single", 2, 0.1, pooling="mean")
+    with pytest.raises(InputError, match="pooling = 'mean', which no class of transformers has"):
+        export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -273,7 +273,7 @@ def test_logits_are_the_models_for_any_rows_sequences_and_lengths(form, n_output
     torch.manual_seed(1)
     sizes = {"n_vocab": 50, "n_ctx": 16, "n_layer": 2, "n_head": 2, "n_embd": 8, "n_inner": 32, "n_special": 3}
     config = ModelConfig(**sizes, original=released, smeared_keys=not released, init_std=0.5)
-    model = ClassificationModel(GPT(config), form, n_outputs, 0.1).eval()
+    model = ClassificationModel(GPT(config), form, n_outputs, 0.1, pooling=None if released else "mean").eval()
     export_onnx(model, tmp_path / MODEL)
     exported_model = OnnxClassifier(tmp_path / MODEL, threads=1)
     for rows, length in ((1, 1), (1, 16), (7, 3)):

@@ -163,9 +163,9 @@ CFG = ModelConfig(n_vocab=20, n_special=3, n_ctx=12, n_layer=2, n_head=2, n_embd
 CLASSIFY = 22
 
 
-def model(form: str, n_outputs: int = 3, clf_pdrop: float = 0.5) -> ClassificationModel:
+def model(form: str, n_outputs: int = 3, clf_pdrop: float = 0.5, pooling: str | None = None) -> ClassificationModel:
     torch.manual_seed(1)
-    return ClassificationModel(GPT(CFG), form, 1 if form == "choices" else n_outputs, clf_pdrop).eval()
+    return ClassificationModel(GPT(CFG), form, 1 if form == "choices" else n_outputs, clf_pdrop, pooling=pooling).eval()
 
 
 def batch(n_sequences: int) -> tuple[list[list[list[int]]], torch.Tensor, torch.Tensor]:
@@ -183,15 +183,19 @@ def batch(n_sequences: int) -> tuple[list[list[list[int]]], torch.Tensor, torch.
     return rows, tokens, ends
 
 
+@pytest.mark.parametrize("pooling", [None, "mean"])
 @pytest.mark.parametrize(("form", "n_sequences"), [("single", 1), ("pair", 1), ("pair", 2), ("choices", 4)])
-def test_logits_equal_the_plain_twin(form, n_sequences):
-    network = model(form)
+def test_logits_equal_the_plain_twin(form, n_sequences, pooling):
+    network = model(form, clf_pdrop=0.0, pooling=pooling)
     rows, tokens, ends = batch(n_sequences)
     with torch.no_grad():
         logits, states = network(tokens, ends)
+        network.training = True  # the way of a training, whose network does not drop
+        torch.testing.assert_close(network(tokens, ends)[0], logits)
         expected = []
         for sequences in rows:
-            last = [network.gpt.hidden(torch.tensor([ids]))[0, -1] for ids in sequences]
+            each = [network.gpt.hidden(torch.tensor([ids]))[0] for ids in sequences]
+            last = [h[-1] + (h.mean(dim=0) if pooling else 0) for h in each]
             if form == "choices":
                 expected.append(torch.stack([h @ network.head.weight[0] + network.head.bias[0] for h in last]))
             else:
@@ -227,8 +231,9 @@ def test_all_choices_of_an_example_share_one_dropout_mask(form):
     assert (kept[0] != kept[1]).any()
 
 
-def test_a_saved_model_comes_back_the_same(tmp_path):
-    network = model("pair", n_outputs=2, clf_pdrop=0.1)
+@pytest.mark.parametrize("pooling", [None, "mean"])
+def test_a_saved_model_comes_back_the_same(tmp_path, pooling):
+    network = model("pair", n_outputs=2, clf_pdrop=0.1, pooling=pooling)
     network.save(tmp_path / "model", {"task": "rte", "labels": ["entailment", "not_entailment"]})
     again, config = ClassificationModel.load(tmp_path / "model")
     assert config["task"] == "rte"

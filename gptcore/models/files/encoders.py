@@ -41,6 +41,7 @@ class TaskNetwork(Protocol):
     head: torch.nn.Linear
     row_form: Form
     clf_pdrop: float
+    pooling: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +149,8 @@ class EncoderLayout(Layout):
             raise InputError(
                 f"transformers' {self.model_type} has no class that reads tasks of the form {form.name} as this model"
             )
+        if model.pooling:
+            raise InputError("it was fine-tuned with pooling = 'mean', which no class of transformers has")
         places, config = form.places, model.encoder.config
         if not (places or config.pooler) and "pooler" in self.heads:
             raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
