@@ -172,6 +172,7 @@ def draw(costs: Sequence[Cost], path: Path) -> None:
         axes.yaxis.set_major_formatter("{x:,g}")
         axes.minorticks_off()
         axes.grid(alpha=0.25)
+    time_axes.set_ylim(10, 10 ** np.ceil(np.log10(max(cost.seconds for cost in costs))))
     memory_axes.set_ylim(10, 2000)
     time_axes.legend(frameon=False)
     memory_axes.legend(frameon=False, ncols=2, fontsize=7)
