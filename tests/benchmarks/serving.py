@@ -57,13 +57,13 @@ def run(seconds: float, folder: Path) -> None:
     """Rows 15 and 16."""
     datasets, tokenizer = sources(folder)
     texts = [row.fields[0] for row in load_task(_TASK, str(datasets), "dev")]
-    model = _stored(folder / "store", tokenizer)
+    model = stored(folder / "store", tokenizer)
     _exports(Path(model.url), tokenizer, folder)
     _tables(model, texts, folder, seconds)
     _load(model, texts, folder, seconds)
 
 
-def _stored(root: Path, tokenizer: Tokenizer) -> Artifact:
+def stored(root: Path, tokenizer: Tokenizer) -> Artifact:
     """A fine-tuned model in a store."""
     store, spec = Store(root), task_spec(_TASK)
     extra = {"task": _TASK, "labels": list(spec.labels), "tokenizer_digest": tokenizer.digest}
@@ -125,10 +125,10 @@ def _load(model: Artifact, texts: Sequence[str], folder: Path, seconds: float) -
     waits: dict[tuple[str, int], list[float]] = {key: [] for key in rates}
     ready, memory = [], 0.0
     for kind in list(commands) * _TURNS:
-        with _served(commands[kind]) as (process, port, waited):
-            _asked(port, bodies, _CLIENTS[-1], seconds)  # their words and lengths have been met then
+        with served(commands[kind]) as (process, port, waited):
+            asked(port, bodies, _CLIENTS[-1], seconds)  # their words and lengths have been met then
             for clients in _CLIENTS:
-                done, spent = _asked(port, bodies, clients, seconds)
+                done, spent = asked(port, bodies, clients, seconds)
                 rates[kind, clients].append(len(done) / spent)
                 waits[kind, clients] += done
             if kind == "ours":
@@ -148,7 +148,7 @@ def _load(model: Artifact, texts: Sequence[str], folder: Path, seconds: float) -
 
 
 @contextmanager
-def _served(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
+def served(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
     """The server's process, its port, and how long it took until it answered."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -177,7 +177,7 @@ def _healthy(port: int) -> bool:
         connection.close()
 
 
-def _asked(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> tuple[list[float], float]:
+def asked(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> tuple[list[float], float]:
     """Seconds of each request, of all clients, and how long they asked."""
 
     def client(first: int, end: Callable[[], bool]) -> list[float]:

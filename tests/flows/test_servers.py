@@ -21,6 +21,7 @@ from gptcore.base.filesystems import require_s3
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
+from tests.trials import planted
 
 
 class _Refusing(BaseHTTPRequestHandler):
@@ -174,3 +175,9 @@ def test_an_address_with_a_password_is_refused(address: str) -> None:
 @pytest.mark.parametrize("address", ["abfs://books@account.dfs.core.windows.net/x", "s3://bucket/a:b@c", "/a@b:c/d"])
 def test_an_address_without_one_is_not(address: str) -> None:
     refuse_password(address)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_secret_that_was_planted_is_found_anywhere(tmp_path: Path) -> None:
+    assert planted.main(tmp_path / "planted") == 0

@@ -2,11 +2,15 @@
 
     make demo && make up          # or make full, with a pipeline on its store
     python -m tests.trials.serving [--task rte] [--datasets FOLDER] [--port 8090]
+    python -m tests.trials.serving --load 60
 
 Takes the registry's champion of the task and the dev rows that it was measured on, and asks `gptmill predict`,
 `mlflow.pyfunc.load_model`, `mlflow models serve` (/invocations) and `gptmill serve` (/predict). Both servers are timed
 until /health answers and get a bad row, which must be a 400 that names its field; then SIGTERM, while `gptmill serve`
 has a request under way, which it must still answer. Prints a line a check; exit code 1 where one fails.
+
+`--load` needs no stack: 1, 16 and 256 clients ask a network of the preset `small`'s shape for so many seconds each, a
+row a request, and every answer that they got is one that the server's /metrics counts.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import json
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,10 +28,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from flows.servers.environment import prepare, read_stack
 from gptcore.base.errors import InputError
@@ -42,6 +49,7 @@ _ROUNDED = 1.0
 _READY_SECONDS = 300.0
 _END_SECONDS = 60.0
 _BAD_REQUEST, _SIGTERM_EXIT = 400, 143
+_LOADS = (1, 16, 256)
 _CALLS_AT_ONCE = 100  # rows of one request to a server
 
 
@@ -81,7 +89,12 @@ def main() -> int:
     parser.add_argument("--task", default="rte", help="one of the twelve (%(default)s)")
     parser.add_argument("--datasets", default="", help="folder of its rows (the generated world of the stack's store)")
     parser.add_argument("--port", type=int, default=8090, help="for the servers of the model (%(default)s)")
+    parser.add_argument("--load", type=float, default=0.0, help="seconds of load from each number of clients, alone")
     given = parser.parse_args()
+    checks = Checks()
+    if given.load:
+        _load(checks, given.load)
+        return 1 if checks.failed else 0
     prepare()
     stack = read_stack()
     if stack is None:
@@ -91,7 +104,6 @@ def main() -> int:
     subject = _subject(given.task, given.datasets, stack["forms"]["store"])
     kind = "full" if stack["layout"]["full"] else "light"
     print(f"{kind} stack, {stack['mlflow_url']}: {subject.ref} in {subject.store}, {len(subject.rows)} dev rows")
-    checks = Checks()
     expected, seconds = _timed(lambda: _of_predict(subject))
     checks.tell(len(expected) == len(subject.rows), f"gptmill predict: {len(expected)} answers ({seconds:.1f} s)")
     if subject.score:
@@ -104,6 +116,32 @@ def main() -> int:
     _ask_mlflow(checks, subject, expected, given.port)
     _ask_gptmill(checks, subject, expected, given.port)
     return 1 if checks.failed else 0
+
+
+def _load(checks: Checks, seconds: float) -> None:
+    """A row a request, from so many clients at a time: p50, p99, rows a second, memory; none lost."""
+    from gptcore.nlu.readers import load_task
+
+    bench = import_module("tests.benchmarks.serving")  # whose parts have no types
+    with tempfile.TemporaryDirectory(prefix="gptmill-load-") as folder:
+        datasets, tokenizer = bench.sources(Path(folder))
+        texts = [row.fields[0] for row in load_task("sst2", str(datasets), "dev")]
+        bodies = [json.dumps({"sentence": text}).encode() for text in texts]
+        command = ["flows.cli", "serve", bench.stored(Path(folder) / "store", tokenizer).url, "--port"]
+        with bench.served(command) as (process, port, _):
+
+            def counted() -> int:
+                page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+                return round(float(page.partition("\ngptmill_rows_total ")[2].split()[0]))
+
+            for clients in _LOADS:
+                before = counted()
+                waits, spent = bench.asked(port, bodies, clients, seconds)
+                lost = counted() - before - len(waits) - 1  # the one that comes before them
+                p50, p99 = (1000 * statistics.quantiles(waits, n=100)[at] for at in (49, 98))
+                memory = psutil.Process(process.pid).memory_info().rss / 1e6
+                line = f"{clients} clients: p50 {p50:.1f} ms, p99 {p99:.1f} ms, {len(waits) / spent:,.0f} rows/s"
+                checks.tell(not lost, f"{line}; {len(waits):,} answers, {lost} lost; {memory:.0f} MB")
 
 
 def _subject(task: str, datasets: str, store: str) -> Subject:
