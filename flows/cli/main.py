@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -16,13 +14,11 @@ from flows.cli.run import say_next
 from flows.servers import environment, signals
 from gptcore import __version__
 from gptcore.base.addresses import unsigned, without_password
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, unwritable
+from gptcore.base.files import is_full
 from tasks.store.state import make_private, state_folder
 
 _ABOUT = "GPT, BERT and their kin: from raw books to a leaderboard of language tasks."
-_LITTLE = 1 << 20  # bytes of a disk: with less than this nothing can be written that is worth it
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FULL_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")  # of Rust's files, SQLite, a job's log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
-        reason = lack_of_space(error, [state_folder(), Path(getattr(options, "store", None) or "")])
+        reason = unwritten(error, [state_folder(), Path(getattr(options, "store", None) or "")])
         reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
         print(f"gptmill: failed: {reason}", file=sys.stderr)
         if options.debug:
@@ -93,29 +89,21 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def lack_of_space(error: BaseException, places: Iterable[Path]) -> str | None:
-    """One line where ``error`` comes from a full disk, of which every library tells in its own way; else None.
+def unwritten(error: BaseException, places: Iterable[Path]) -> str | None:
+    """One line where ``error`` comes from a place that takes no more bytes; else None.
 
     :param places: folders that are written to: a server's database that could not grow is only an error 500 here.
     """
-    for place in places:
-        there = next((folder for folder in (place, *place.parents) if folder.is_dir()), None)
-        if there and shutil.disk_usage(there).free < _LITTLE:
-            return _said(str(there))
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, OSError) and found.errno in _FULL:
-            return _said(str(found.filename or ""))
-        if any(words in str(found) for words in _FULL_WORDS):
-            return _said("")
-        found = found.__cause__ or found.__context__
-    return None
-
-
-def _said(where: str) -> str:
-    return (
-        f"no space left on the disk{f' of {where}' if where else ''}; free some, and the same command goes on from here"
-    )
+    if full := next((place for place in places if is_full(place)), None):
+        found: tuple[str, str] | None = ("no space left on the disk", str(full))
+    else:
+        found = unwritable(error)
+    if found is None:
+        return None
+    reason, where = found
+    if reason == "read-only":
+        return f"{where or 'a file system'} is read-only; where it can be written the same command goes on from here"
+    return f"{reason}{f' of {where}' if where else ''}; free some, and the same command goes on from here"
 
 
 if __name__ == "__main__":

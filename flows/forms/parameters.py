@@ -42,13 +42,18 @@ class OnBooks(Form):
     links: str = field("links", 18)
     ngrams: bool = field("ngrams", 19)
 
+    @property
+    def named_tokenizer(self) -> str:
+        """The tokenizer to use, where that is said; with the weights of a model latest means the model's own."""
+        return "" if self.start and self.tokenizer == "latest" else self.tokenizer
+
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks, students
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
         checks.check_corpus(self.corpus)
-        tokenizer = checks.known_tokenizer(store, self.tokenizer)
+        tokenizer = checks.known_tokenizer(store, self.named_tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
         students.check_teacher(store, self.teacher, preset, self.start)
         checks.check_graph(store, self.graph, preset.family, self.links)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flows.servers.environment import set_defaults
 from flows.servers.guard import guarded, own_names
+from flows.servers.transactions import waiting_for_their_turn
 from tasks.store.sqlite import check_database
 
 NAMES_VARIABLE = "GPTMILL_PREFECT_NAMES"
@@ -49,13 +50,14 @@ def main() -> None:
     from prefect.settings import get_current_settings
 
     settings = get_current_settings().server
-    uvicorn.run(
-        guarded(create_app(final=True), names),
-        host=options.host,
-        port=options.port,
-        timeout_keep_alive=settings.api.keepalive_timeout,
-        log_level=settings.logging_level.lower(),
-    )
+    with waiting_for_their_turn():
+        uvicorn.run(
+            guarded(create_app(final=True), names),
+            host=options.host,
+            port=options.port,
+            timeout_keep_alive=settings.api.keepalive_timeout,
+            log_level=settings.logging_level.lower(),
+        )
 
 
 if __name__ == "__main__":

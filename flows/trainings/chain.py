@@ -197,9 +197,10 @@ def run_chain(
     family = FAMILIES[preset.family]
     corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets, family)
     raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
-    pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
+    named = parameters.named_tokenizer
+    pinned = pin_tokenizer(store, named, preset.tokenizer) if named else None
     start = given_model(store, parameters.start) if parameters.start else None
-    if start and not pinned and family.knowledge:  # its text is another one than the model's
+    if start and not pinned:
         pinned = own_tokenizer(store, start)
     distillation = taught_by(store, parameters.teacher, preset)
     if start:
@@ -207,7 +208,8 @@ def run_chain(
         check_start(store, start, preset.model, vocabulary)
     chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, family, whole)
 
-    books = books_to_shards(store, raw, preset, parameters.dask, pinned)
+    by_partition = bool(parameters.tokenizer) or family.knowledge  # where the text is another one than the model's
+    books = books_to_shards(store, raw, preset, parameters.dask, pinned, by_partition)
     books = dataclasses.replace(books, count_ngrams=parameters.ngrams)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, books.tokenizer) for task in chosen}
     shards = books.shards

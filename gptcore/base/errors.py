@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 _LONGEST = 2000  # characters of a message
+_UNWRITABLE = {
+    errno.ENOSPC: ("no space left on the disk", "No space left on device", "disk is full"),
+    errno.EDQUOT: ("no space left in the disk quota", "Disk quota exceeded"),
+    errno.EROFS: ("read-only", "Read-only file system", "readonly database"),
+}
+"""What the system refuses to write for -> how it is told here, and as Rust's files, SQLite and a job's log say it."""
 
 
 class InputError(ValueError):
@@ -27,6 +34,22 @@ def require(condition: object, message: str) -> None:
     """
     if not condition:
         raise InputError(message)
+
+
+def unwritable(error: BaseException) -> tuple[str, str] | None:
+    """Why nothing can be written any more, and where, if that is known, where ``error`` comes from that; else None.
+
+    A second try does not mend it, but somebody who makes room does.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        for number, (reason, *words) in _UNWRITABLE.items():
+            if isinstance(found, OSError) and found.errno == number:
+                return reason, str(found.filename or "")
+            if any(word in str(found) for word in words):
+                return reason, ""
+        found = found.__cause__ or found.__context__
+    return None
 
 
 def near(name: str, known: Iterable[str]) -> str:

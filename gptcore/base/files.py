@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import uuid
 import weakref
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import IO, Any
 
 from gptcore.base.errors import InputError
 
+_LITTLE = 1 << 20  # bytes of a disk: with less than this nothing can be written that is worth it
 _CHUNK = 1 << 20  # bytes read at a time when hashing: bounded memory for files of any size
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # NFS without its lock service, Lustre without `flock`, FUSE
 _locked: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
@@ -94,6 +96,12 @@ def checked_object(value: Any, where: str, expected: str, fields: Mapping[str, t
             shown = f"{found!r:.60}" if name in value else "nothing"
             raise InputError(f"{where}: {name}: found {shown}, expected {kind.__name__}")
     return value
+
+
+def is_full(place: Path) -> bool:
+    """Whether the disk of a folder, or of where it would be made, has no room for anything that is worth it."""
+    there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), None)
+    return there is not None and shutil.disk_usage(there).free < _LITTLE
 
 
 def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o666) -> None:

@@ -1,9 +1,10 @@
 """Training jobs: started where they are to run (tasks.jobs.placement), followed, and never left behind.
 
 The Prefect process never trains. A job writes metrics.jsonl, log.txt and result.json into its workspace and says with
-its exit code how it ended (gptcore.machine.process). Whatever ends the caller ends the job: an exception here signals
-it, and if this process is killed outright the kernel tells a child process (`die_with_parent`), while a cluster's job
-goes on until the same call takes it over.
+its exit code how it ended (gptcore.machine.process). Whatever ends the caller ends the job: an exception in the thread
+that follows it, at whichever moment, lets go of its lease, upon which its keeper ends it (tasks.jobs.keeper). If this
+process is killed outright the kernel tells a child process (`die_with_parent`), while a cluster's job goes on until the
+same call takes it over.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.machine import fork_server
-from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE, read_outcome
+from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE
 from tasks.jobs.devices import visible_gpus
-from tasks.jobs.placement import Running, on_cluster, start_job
+from tasks.jobs.keeper import Keeper
+from tasks.jobs.placement import on_cluster, start_job
 from tasks.store.state import state_folder
 
 log = logging.getLogger(__name__)
@@ -129,17 +132,19 @@ def run_job(
     write_json_atomic(workspace / "JOB.json", job)
     output = workspace / "log.txt"
     earlier = output.stat().st_size if output.exists() else 0  # where this attempt's part of the log begins
-    running = start_job(module, workspace, nproc, _environment())
+    keeper = Keeper(partial(start_job, module, workspace, nproc, _environment()), grace)
     try:
-        code = _follow(running, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, on_waiting, timeout)
+        with keeper.lease:
+            keeper.begin()
+            _follow(keeper, module, MetricsTail(workspace / "metrics.jsonl"), on_metrics, on_waiting, timeout)
     finally:
-        running.stop(grace)
-        left = read_outcome(running.outcome)
-        running.outcome.unlink(missing_ok=True)
+        keeper.end()
+    ended = keeper.ended()
     lines = _tail(output, earlier)
     last = lines[-1].removeprefix("error: ") if lines else "the job gave no reason"  # where it left no outcome
-    ending = (left.code, left.reason) if left and code else (code, last)  # none counts that was mended
-    return _result(module, ending, running.ending, workspace, lines)
+    left = ended.outcome if ended.code else None  # none counts that was mended
+    ending = (left.code, left.reason) if left else (ended.code, last)
+    return _result(module, ending, ended.how, workspace, lines)
 
 
 def _environment() -> dict[str, str]:
@@ -197,19 +202,18 @@ class MetricsTail:
 
 
 def _follow(
-    running: Running,
+    keeper: Keeper,
     module: str,
     metrics: MetricsTail,
     on_metrics: Callable[[Records], None],
     on_waiting: Callable[[str], None],
     timeout: float | None,
-) -> int:
-    """Hand out metrics until the job has ended and return its exit code, or raise what ends it."""
+) -> None:
+    """Hand out metrics until the job has ended, or raise what ends it."""
     start = looked = time.monotonic()
-    while (code := running.poll()) is None:
-        time.sleep(_POLL_SECONDS)  # short: an exception raised into this thread arrives between two of them
+    while not keeper.wait(_POLL_SECONDS):  # short: an exception raised into this thread arrives between two of them
         now = time.monotonic()
-        if running.waiting:
+        if keeper.waiting != "":
             start = now
         if timeout is not None and now - start > timeout:
             raise TimeoutError(f"{module} took more than {timeout:g} s; the same call goes on from its checkpoint")
@@ -217,12 +221,11 @@ def _follow(
             raise JobInterrupted(f"{module} was stopped with this process; the same call goes on from its checkpoint")
         if now - looked >= _METRICS_SECONDS:
             looked = now
-            if running.waiting:
-                on_waiting(running.waiting)
+            if keeper.waiting:
+                on_waiting(keeper.waiting)
             else:
                 on_metrics(metrics.read())
     on_metrics(metrics.read())
-    return code
 
 
 def _result(module: str, ending: tuple[int, str], how: str, workspace: Path, lines: list[str]) -> dict[str, Any]:

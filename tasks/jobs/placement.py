@@ -11,6 +11,8 @@ import os
 import shlex
 import signal
 import subprocess
+import threading
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +28,7 @@ from tasks.jobs.command import job_command
 from tasks.jobs.devices import GpuLease, visible_gpus
 
 PLACE_VARIABLE = "GPTMILL_JOBS"
+_POLL_SECONDS = 0.05
 
 
 class Running(Protocol):
@@ -41,16 +44,18 @@ class Running(Protocol):
     def poll(self) -> int | None:
         """The job's exit code, minus the number of the signal that killed it, or None before its end."""
 
-    def stop(self, grace: float) -> None:
-        """End it: SIGTERM, ``grace`` seconds for its checkpoint, SIGKILL. Returns when nothing of it runs."""
+    def stop(self, grace: float, hurry: threading.Event) -> None:
+        """End it: SIGTERM, ``grace`` seconds for its checkpoint, SIGKILL. Returns when nothing of it runs.
+
+        :param hurry: it is set where there is no more time for that.
+        """
 
 
 class ChildProcess:
     """A process of this machine that leads a process group of its own and dies with this process.
 
-    Where the machine has GPUs it waits until there is a free one for each training process, and sees no others. It
-    starts with the first :meth:`poll`: an exception raised into this thread, as Prefect cancels a task, then meets
-    somebody who stops it.
+    Where the machine has GPUs it waits, from :meth:`poll` to :meth:`poll`, until there is a free one for each training
+    process, and sees no others.
     """
 
     ending = ""
@@ -63,7 +68,6 @@ class ChildProcess:
         self._environment, self._log = environment, workspace / "log.txt"
         self._gpus = GpuLease(nproc)
         self._process: subprocess.Popen[bytes] | WarmProcess | None = None
-        self._starting = False
 
     def _start_if_free(self) -> None:
         if not self._gpus.take():
@@ -72,7 +76,6 @@ class ChildProcess:
         gpus = self._gpus.environment()
         environment = {**self._environment, **os.environ, **gpus}
         given = {PARENT_VARIABLE: str(os.getpid()), OUTCOME_VARIABLE: str(self.outcome)}
-        self._starting = True
         with open(self._log, "ab") as output:
             if self._nproc == 1 and not gpus:
                 self._process = fork_job(self._module, self._job, self.outcome, output, environment)
@@ -84,7 +87,6 @@ class ChildProcess:
                 start_new_session=True,
                 env={**environment, **given},
             )
-        self._starting = False
 
     def poll(self) -> int | None:
         """See :class:`Running`."""
@@ -93,7 +95,7 @@ class ChildProcess:
             return None
         return self._process.poll()
 
-    def stop(self, grace: float) -> None:
+    def stop(self, grace: float, hurry: threading.Event) -> None:
         """SIGTERM to the group if its leader runs, ``grace`` seconds, SIGKILL to whoever is left.
 
         The leader answers for the others' checkpoints: once it is gone nothing in its group is waited for. torchrun's
@@ -101,39 +103,24 @@ class ChildProcess:
         """
         try:
             if self._process is not None:
-                self._end(self._process, grace)
-            elif self._starting:
-                self._end_unclaimed(grace)
+                self._end(self._process, grace, hurry)
         finally:
             self._gpus.release()
 
-    def _end_unclaimed(self, grace: float) -> None:
-        """End a child that runs, but whose start was cut short before it said which process that is.
-
-        A fork of the warm process needs no such search: it ends as nobody is left at the other end of its socket.
-        """
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if child.environ().get(OUTCOME_VARIABLE) == str(self.outcome):
-                    _signal(child.pid, signal.SIGTERM)
-                    psutil.wait_procs([child], timeout=grace)
-                    _signal(child.pid, signal.SIGKILL)
-
-    def _end(self, process: subprocess.Popen[bytes] | WarmProcess, grace: float) -> None:
-        try:
-            if process.poll() is None:
-                _signal(process.pid, signal.SIGTERM)
-                with contextlib.suppress(subprocess.TimeoutExpired):  # it had its time; what follows does not ask
-                    process.wait(grace)
-        finally:  # also when a second Ctrl-C cuts the wait short
-            workers: list[psutil.Process] = []
+    def _end(self, process: subprocess.Popen[bytes] | WarmProcess, grace: float, hurry: threading.Event) -> None:
+        workers: list[psutil.Process] = []
+        if process.poll() is None:
+            _signal(process.pid, signal.SIGTERM)
+            deadline = time.monotonic() + grace  # it had its time; what follows does not ask
+            while process.poll() is None and time.monotonic() < deadline and not hurry.wait(_POLL_SECONDS):
+                pass
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
                 workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            _signal(process.pid, signal.SIGKILL)
-            for worker in workers:
-                with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself
-                    worker.kill()
-            process.wait()
+        _signal(process.pid, signal.SIGKILL)
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it was in the group, or ended by itself
+                worker.kill()
+        process.wait()
 
 
 def _signal(group: int, number: signal.Signals) -> None:

@@ -22,6 +22,7 @@ import math
 import os
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class SlurmJob:
             self._asked = now
         return self._code
 
-    def stop(self, grace: float) -> None:
+    def stop(self, grace: float, hurry: threading.Event) -> None:
         """See :class:`tasks.jobs.placement.Running`. The grace is ours: the cluster's KillWait may be less, or more."""
         try:
             if self._code is None:
@@ -110,20 +111,19 @@ class SlurmJob:
                 self._cancel()
             else:
                 self._cancel("--signal=TERM")  # to the processes, not to the srun before them, which would kill them
-            self._wait(grace)
+            self._wait(grace, hurry)
         finally:
             if self._code is None:
                 self._cancel("--signal=KILL")
-                self._wait(_KILLED_SECONDS[0])
+                self._wait(_KILLED_SECONDS[0], threading.Event())
                 self._cancel()
-                self._wait(_KILLED_SECONDS[1])
+                self._wait(_KILLED_SECONDS[1], threading.Event())
             if self._code is None:
                 log.warning("Slurm job %s may still run: end it with scancel %s", self.id, self.id)
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float, hurry: threading.Event) -> None:
         deadline = time.monotonic() + seconds
-        while self._code is None and time.monotonic() < deadline:
-            time.sleep(_ASK_SECONDS[0])
+        while self._code is None and time.monotonic() < deadline and not hurry.wait(_ASK_SECONDS[0]):
             self._ask()
 
     def _cancel(self, *options: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect.cache_policies import NO_CACHE
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, unwritable
 from tasks.jobs.launch import JobDiverged, JobInterrupted, jobs_are_stopped
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
@@ -56,14 +56,14 @@ STAGE_OPTIONS: dict[str, Any] = {
 def retry_unless_input_error(task: Any, run: Any, state: Any) -> bool:
     """Prefect's retry condition: a retry resumes a crashed job, but mends neither a wrong input nor a diverged loss.
 
-    Nor is there a retry in a process that ends: its user waits for the prompt.
+    Nor does it make room to write. And there is none in a process that ends: its user waits for the prompt.
     """
     try:
         state.result()
     except (InputError, JobDiverged):
         return False
     except Exception as error:  # whatever else it was: a retry goes on from the last checkpoint
-        if isinstance(error, JobInterrupted) and jobs_are_stopped():
+        if (isinstance(error, JobInterrupted) and jobs_are_stopped()) or unwritable(error):
             return False
         reason = str(error).partition("\n")[0]
         logger().warning("%s failed and is tried again: %s: %s", run.name, type(error).__name__, reason)

@@ -108,24 +108,29 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
         (OSError(28, "No space left on device", "/store/x"), "the disk of /store/x; free some"),
         (RuntimeError("sqlite3.OperationalError: database or disk is full\n[SQL: INSERT ..."), "the disk; free some"),
         (RuntimeError("job ended with code 1; the end of its log:\n... No space left on device (os error 28)\n"), ""),
+        (OSError(122, "Disk quota exceeded", "/store/x"), "the disk quota of /store/x; free some"),
+        (OSError(30, "Read-only file system", "/store/x"), "/store/x is read-only; where it can be written"),
+        (RuntimeError("sqlite3.OperationalError: attempt to write a readonly database"), "is read-only"),
     ],
-    ids=["a file", "a database", "a job"],
+    ids=["a file", "a database", "a job", "quota", "read-only", "a read-only database"],
 )
-def test_a_full_disk_is_said_in_one_line(
+def test_a_disk_that_takes_no_more_is_said_in_one_line(
     error: Exception, where: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = RuntimeError("a library's own words")
     words.__context__ = error
     breaking(monkeypatch, words)
     assert main(["status"]) == 1
-    assert f"no space left on {where}" in failed_line(capsys)
+    said = failed_line(capsys)
+    assert where in said
+    assert "same command goes on from here" in said
 
 
 def test_a_server_whose_disk_is_full_is_said_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breaking(monkeypatch, ConnectionError("error 500"))
-    monkeypatch.setattr("flows.cli.main.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("gptcore.base.files.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     assert main(["status"]) == 1
     assert "no space left on the disk of" in failed_line(capsys)
 

@@ -17,7 +17,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events import EventTrigger
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Completed, Running
+from prefect.states import Completed, InfrastructurePending, Pending, Running
 from prefect.utilities.importtools import import_object
 
 from flows.cli import main as cli
@@ -250,6 +250,14 @@ def test_what_former_versions_called_otherwise_is_brought_along(
         assert deploy(str(tmp_path / "store"), "", Settings()).done["deployments"]["removed"] == ["train/train"]
         for name in ("gpu", "training"):
             client.delete_work_pool(name)
+
+
+def test_a_run_whose_pod_waits_for_a_node_is_not_given_to_another_worker() -> None:
+    """Kubernetes starts it once there is a node, hours later if need be: it would run beside its second start."""
+    [lost] = [one.trigger for one in lost_runs() if one.name == "gptmill: lost before the start"]
+    assert isinstance(lost, EventTrigger)
+    assert lost.after == {f"prefect.flow-run.{Pending().name}"}
+    assert f"prefect.flow-run.{InfrastructurePending().name}" in lost.expect  # as Prefect's observer of pods calls it
 
 
 def test_automations_act_on_our_runs_alone() -> None:

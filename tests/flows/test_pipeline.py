@@ -33,6 +33,7 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
 from tasks.stages.pretrain import PretrainRequest
+from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, tokenizer_of
 from tasks.store.references import checkpoint_label
@@ -200,7 +201,11 @@ def test_a_new_book_with_a_pinned_tokenizer_goes_on_from_the_checkpoint(
     there = Store(store)
     first = pretrained_model(there, checkpoint)
     books = shutil.copytree(world[0], tmp_path / "books")
-    form = {"tokenizer": tokenizer_of(there, first).short, "start": checkpoint}
+    own, form = tokenizer_of(there, first), {"tokenizer": "latest", "start": checkpoint}
+    folder = shutil.copytree(there.local(own), tmp_path / "of-another-run")
+    assert pin_tokenizer.fn(there, str(folder), preset_named("demo", OVERRIDES).tokenizer) == there.resolve(
+        "latest", "tokenizer"
+    )
     clean_partitions.fn(Store(store), RawCorpus.at(str(books)), preset_named("demo", OVERRIDES).corpus)
     size = (books / "a-new-one.txt").write_text("The new one .\nIt is short , and nobody knew it .\n" * 9)
     rows = run((str(books), world[1]), store, ["rte"], form, scratch=False)
@@ -208,6 +213,7 @@ def test_a_new_book_with_a_pinned_tokenizer_goes_on_from_the_checkpoint(
     counts = there.manifest(there.list("corpus")[0])["counts"]
     assert counts["partitions"] == {"all": 9, "read": 1, "bytes_read": size}
     model = there.list("pretrain")[0]
+    assert tokenizer_of(there, model) == own
     manifest = there.manifest(model)
     assert manifest["inputs"]["start"] == {"stage": "pretrain", "digest": first.digest}
     seen = there.manifest(first)["counts"]["tokens_seen"]

@@ -22,6 +22,7 @@ from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
 from tests.trials import planted
+from tests.trials.crowded import crowd_of
 
 
 class _Refusing(BaseHTTPRequestHandler):
@@ -181,3 +182,8 @@ def test_an_address_without_one_is_not(address: str) -> None:
 @pytest.mark.timeout(900)
 def test_no_secret_that_was_planted_is_found_anywhere(tmp_path: Path) -> None:
     assert planted.main(tmp_path / "planted") == 0
+
+
+def test_of_many_who_write_to_the_database_of_a_server_at_once_none_is_refused(tmp_path: Path) -> None:
+    statuses, completed = crowd_of(tmp_path, clients=8, runs=3)
+    assert (completed, statuses.keys()) == (24, {200})

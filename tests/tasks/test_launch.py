@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from tasks.jobs import launch, placement
+from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged, JobFailed, JobInterrupted, MetricsTail, Records, run_job, stop_jobs
 from tests.expected import expected
+from tests.trials.cancels import left_behind
 from tests.trials.scenarios import ended, wait
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,25 +183,12 @@ def test_an_exception_raised_into_the_following_thread_ends_the_job(tmp_path: Pa
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Cancelled))
     thread.join(120)
     assert [type(error) for error in errors] == [Cancelled]
-    assert gone(tmp_path / "job.pid")
-
-
-def test_an_exception_raised_while_the_job_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process is there, but whoever started it was interrupted before learning its number."""
-
-    class Cancelled(BaseException):
-        pass
-
-    def start(*arguments: Any, **options: Any) -> None:
-        subprocess.Popen(*arguments, **options)  # nobody holds it
-        wait_for(tmp_path / "job.pid")
-        raise Cancelled
-
-    monkeypatch.setattr(placement, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
-    with pytest.raises(Cancelled):
-        run(tmp_path, seconds=60)
     assert (tmp_path / "checkpoint").read_text() == "saved"
     assert gone(tmp_path / "job.pid")
+
+
+def test_no_job_is_left_behind_whenever_exceptions_are_raised_into_its_follower(tmp_path: Path) -> None:
+    assert left_behind(tmp_path, 60) == 0
 
 
 def test_stop_jobs_ends_the_jobs_of_all_threads(tmp_path: Path) -> None:
@@ -225,6 +213,8 @@ def test_stop_jobs_ends_the_jobs_of_all_threads(tmp_path: Path) -> None:
         (JobInterrupted("Ctrl-C"), True, False),
         (JobDiverged("NaN"), False, False),
         (InputError("no such file"), False, False),
+        (OSError(30, "Read-only file system", "/store/x"), False, False),
+        (JobFailed("ended with code 1; the end of log.txt:\nOSError: [Errno 122] Disk quota exceeded"), False, False),
     ],
 )
 def test_only_what_a_retry_may_mend_is_tried_again(error: Exception, stopped: bool, again: bool) -> None:
