@@ -13,7 +13,7 @@ from flows.servers.environment import LIGHT_STORE
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.control import storage
 from flows.upkeep.backup import DATABASES, PARTS, Place, copy_artifacts
-from gptcore.base.errors import require
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system
 from tasks.store.state import note_store, state_folder
 from tasks.store.store import Store
@@ -79,7 +79,8 @@ def _store(place: Place, about: dict[str, Any], url: str) -> tuple[Store, int]:
     store, wanted = Store(url), said["artifacts"]
     if said["whole"]:
         _, damaged = copy_artifacts(Store(place.store), wanted, store)
-        require(not damaged, f"{damaged[:1]}: damaged in the backup")
+        if damaged:
+            raise InputError(f"{damaged[0]}; it is damaged in the backup")
     there = {stage: {artifact.digest for artifact in store.list(stage)} for stage in wanted}
     return store, sum(len(set(digests) - there[stage]) for stage, digests in wanted.items())
 
