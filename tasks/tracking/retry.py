@@ -6,6 +6,7 @@ end.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -17,8 +18,10 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from gptcore.base.addresses import without_password
 from gptcore.base.errors import InputError
+from gptcore.base.files import is_full
 from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted, jobs_are_stopped
+from tasks.store.state import state_folder
 from tasks.tracking.logs import in_run, logger
 
 Result = TypeVar("Result")
@@ -55,6 +58,7 @@ def retried(call: Callable[[], Result], shown: str) -> Result:
 
     :param shown: the server's address, without a password.
     :raises JobInterrupted: this process was told to end meanwhile.
+    :raises OSError: no space is left where this machine's server has its database, which is not waited for.
     :raises ConnectionError: the server was unreachable for too long.
     """
     if _waiting.get():
@@ -150,6 +154,8 @@ class NoRetries:
 def _wait(error: Exception, shown: str) -> None:
     if jobs_are_stopped() or not threading.main_thread().is_alive():
         raise JobInterrupted(f"MLflow at {shown} was not waited for, as this process ends")
+    if is_full(state_folder()):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(state_folder())) from error
     answers = answers_at(shown)
     now = time.monotonic()
     with _lock:

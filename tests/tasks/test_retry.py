@@ -14,8 +14,9 @@ import pytest
 from mlflow.exceptions import MlflowException
 from prefect import flow
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, unwritable
 from tasks.jobs.launch import JobInterrupted
+from tasks.store.state import state_folder
 from tasks.tracking import retry
 from tasks.tracking.retry import NoRetries
 from tasks.tracking.tracker import Run, Tracker
@@ -106,6 +107,18 @@ def test_a_flow_waits_for_a_server_whose_database_is_away(server: _Server, track
     server.broken = 3
     assert flow(_names)(tracker) == ["found"]
     assert server.broken < 0
+
+
+@pytest.mark.usefixtures("prefect_server", "home", "quick")
+def test_a_server_that_has_no_room_for_its_database_is_not_waited_for(
+    server: _Server, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _names(tracker) == ["found"]
+    server.broken = 3
+    monkeypatch.setattr("tasks.tracking.retry.is_full", lambda _: True)
+    with pytest.raises(OSError, match="No space left on device") as told:
+        flow(_names)(tracker)
+    assert (server.broken, unwritable(told.value)) == (2, ("no space left on the disk", str(state_folder())))
 
 
 @pytest.mark.usefixtures("prefect_server", "home", "quick")
