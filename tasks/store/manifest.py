@@ -22,14 +22,13 @@ import gptcore
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_file, fsync_folder, read_json, sha256_file, sha256_json, write_json_atomic
 from tasks.store.artifact import Recipe, canonical, recipe_digest
+from tasks.store.state import FileDigests
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 Manifest = dict[str, Any]
 _REBUILD = "delete this folder and run again to rebuild it"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_verified: set[tuple[str, str, int, int]] = set()
-"""Files that this process has compared: path, SHA-256, bytes, time of change."""
 
 
 class CorruptArtifact(InputError):
@@ -194,12 +193,13 @@ def sha256_problem(file: Mapping[str, Any], found: str) -> str | None:
     return f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
 
 
-def verify_files(folder: Path, manifest: Manifest, name: str) -> None:
+def verify_files(folder: Path, manifest: Manifest, name: str, sha256: Callable[[Path], str] | None = None) -> None:
     """Compare every listed file of a local folder with its size and SHA-256.
 
+    :param sha256: see :func:`damage`.
     :raises CorruptArtifact: one line that names ``name`` and the first file that differs.
     """
-    if problem := damage(folder, manifest):
+    if problem := damage(folder, manifest, sha256):
         raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
 
 
@@ -213,19 +213,9 @@ def check_sha256(name: str, file: Mapping[str, Any], found: str) -> None:
 
 
 def verify_once(folder: Path, manifest: Manifest, name: str) -> None:
-    """:func:`verify_files`, each file once in a process as long as it gets no other size or time of change."""
-    states = [(file, _state(folder / file["path"], file["sha256"])) for file in manifest["files"]]
-    unread = [(file, state) for file, state in states if state not in _verified]
-    verify_files(folder, {**manifest, "files": [file for file, _ in unread]}, name)
-    _verified.update(state for _, state in unread if state is not None)
-
-
-def _state(path: Path, sha256: str) -> tuple[str, str, int, int] | None:
-    try:
-        stat = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return str(path), sha256, stat.st_size, stat.st_mtime_ns
+    """:func:`verify_files`, a file once for as long as it keeps its inode, size and times, whichever process asks."""
+    with FileDigests() as digests:
+        verify_files(folder, manifest, name, digests.sha256)
 
 
 @lru_cache(maxsize=1)

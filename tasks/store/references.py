@@ -62,7 +62,7 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
 def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:
     """The store that ``ref`` is about, its own where it is an address, and what it asks for there."""
     root, middle, word = ref.rstrip("/").rpartition(f"/{stage}/")
-    if middle and is_digest(word):  # the address that a page shows: the store may have been moved since
+    if middle and is_digest(word) and not Store(root).find(stage, word):  # a page's address of a store that has moved
         return home_of(located(Artifact(stage, word, f"{root}/{stage}/{word}"))), word
     return (Store(root), word) if middle and "/" not in word else (store, ref)
 

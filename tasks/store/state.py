@@ -82,8 +82,9 @@ class FileDigests:
     def __exit__(self, *_: object) -> None:
         for folder in sorted(self._changed):
             memo = _memo(folder)
-            memo.parent.mkdir(parents=True, exist_ok=True)
-            write_json_atomic(memo, self._known[folder])
+            with suppress(OSError):  # what cannot be remembered is read again
+                memo.parent.mkdir(parents=True, exist_ok=True)
+                write_json_atomic(memo, self._known[folder])
 
     def sha256(self, path: str | os.PathLike[str]) -> str:
         """The SHA-256 of a file's bytes, read unless it is known to be the file that was read before."""

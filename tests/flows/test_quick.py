@@ -36,6 +36,7 @@ FORMS = {
     for module in (parameters, generation, knowledge)
     for name, form in vars(module).items()
     if name.endswith("Parameters") and isinstance(form, type) and issubclass(form, BaseModel)
+    if form is not parameters.UpkeepParameters  # each part of its flow is a command of its own
 }
 COMMANDS = read_commands()
 FILLED_BY = {form: command for command in COMMANDS for form in command.forms}
@@ -45,7 +46,7 @@ ONLY_IN_THE_BROWSER = {
 }
 OTHERS_DEFAULT = {("StudentsParameters", "preset"), ("DistillationParameters", "preset")}
 """Form and field whose option is another form's, too, with another default."""
-NOTHING_SAID = {"shard", "pretrained", "overrides", "task", "sweep", "titles"}
+NOTHING_SAID = {"shard", "ngrams", "pretrained", "overrides", "task", "sweep", "titles"}
 """Fields whose default no help text says: flags, what must be given, and settings, of which none is the default."""
 
 

@@ -113,7 +113,7 @@ def test_predict_serve_and_mlflow_give_a_row_one_answer(task, shelf, tmp_path, c
     assert [{name: answer[name] for name in columns} for answer in answers] == rows
     folder, words = model_files(model)
     service = Predictions(TaskModel(folder, Tokenizer.load(str(words))))
-    served = service.answer(service.read(rows)[0])
+    served = service.answer(service.read(rows)[0], lambda: None)
     loaded = TaskPredictor(model).predict(pd.DataFrame(rows)).to_dict("records")
     for answer, one, other in zip(answers, served, loaded, strict=True):
         prediction = answer["prediction"]

@@ -83,7 +83,12 @@ def test_one_line_says_what_to_type_instead(case: str, folder: Path, port: int, 
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", *(part.replace("{port}", str(port)) for part in typed)],
         cwd=folder,
-        env={**elsewhere, "GPTMILL_HOME": str(tmp_path), "PYTHONPATH": f"{folder / 'heavy'}:{ROOT}"},
+        env={
+            **elsewhere,
+            "GPTMILL_HOME": str(tmp_path),
+            "PYTHONPATH": f"{folder / 'heavy'}:{ROOT}",
+            "PYTHONDONTWRITEBYTECODE": "1",  # nor by the server that is begun beside the command
+        },
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

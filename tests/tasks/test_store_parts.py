@@ -52,7 +52,6 @@ class Hosts:
     def host(self, name: str) -> Store:
         """The store as a fresh process of that machine sees it."""
         self._monkeypatch.setenv("GPTMILL_HOME", str(self._folder / name))
-        manifests._verified.clear()
         store = Store(self.url)
         fs = store._shelf._fs  # type: ignore[attr-defined]  # of a remote one
         plain = type(fs).get_file
@@ -82,6 +81,24 @@ def trained(hosts: Hosts) -> Artifact:
 
 
 # --- what is fetched and compared
+
+
+def test_a_host_reads_its_copy_once_to_compare_it(
+    hosts: Hosts, trained: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.store.state._SETTLED", -1.0)  # the files may be as young as they are
+    read: list[str] = []
+    monkeypatch.setattr(
+        "tasks.store.state.sha256_file", lambda path: (read.append(Path(path).name), sha256_file(path))[1]
+    )
+    folder = model_folder(hosts.host("tuner"), trained, None)  # compares what arrives
+    for again in [Path(name).name for name in MODEL], [], []:
+        read.clear()
+        model_folder(hosts.host("tuner"), trained, None)
+        assert sorted(read) == again
+    (folder / "config.json").write_bytes((folder / "config.json").read_bytes()[::-1])
+    model_folder(hosts.host("tuner"), trained, None)
+    assert "config.json" in read, "it has been written to"
 
 
 def test_a_host_that_fine_tunes_fetches_the_model_alone(hosts: Hosts, trained: Artifact) -> None:
@@ -139,7 +156,8 @@ def test_in_a_local_store_only_the_part_is_read(tmp_path: Path, monkeypatch: pyt
         read.append(path.relative_to(artifact.url).as_posix())
         return sha256_file(path)
 
-    monkeypatch.setattr(manifests, "sha256_file", counting)
+    monkeypatch.setattr("tasks.store.state._SETTLED", -1.0)  # the files may be as young as they are
+    monkeypatch.setattr("tasks.store.state.sha256_file", counting)
     assert here.local(artifact, "model") == Path(artifact.url, "model")
     assert sorted(read) == MODEL
     here.local(artifact)
