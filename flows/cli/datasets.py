@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from tqdm import tqdm
 
 from flows.forms.readers import task_name
-from gptcore.base.addresses import without_password
+from gptcore.base.addresses import refuse_password, without_password
 from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
@@ -89,13 +89,15 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
     :param names: names of :data:`gptcore.nlu.origins.ORIGINS`, or ``all``.
     :param to: the folder of datasets, on this machine; made if it is not there.
     :param mirror: as for :func:`gptcore.fetch.datasets.get_dataset`.
-    :raises InputError: an unknown name, a folder elsewhere, or only datasets that nobody may fetch.
+    :raises InputError: an unknown name, a password in the mirror's address, a folder elsewhere, or only datasets that
+        nobody may fetch.
     :raises FetchError: some could not be fetched.
     """
     from gptcore.fetch.datasets import get_dataset
     from gptcore.fetch.download import FetchError
 
     wanted = origins_named(names)
+    refuse_password(mirror)
     require("://" not in to, f"--to: found {to!r}, expected a folder on this machine")
     folder = Path(to)
     refused, failed = [], []
