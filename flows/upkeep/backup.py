@@ -11,6 +11,7 @@ added meanwhile is in the next backup. Passwords are left out: the full stack ge
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -31,8 +32,9 @@ from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, parse_json, sha256_file
 from gptcore.base.filesystems import file_system, names_in, require_s3
+from tasks.store.locks import exclusive
 from tasks.store.manifest import CorruptArtifact, is_safe
-from tasks.store.sqlite import copy_database
+from tasks.store.sqlite import copy_database, database_problem
 from tasks.store.state import state_folder
 from tasks.store.store import Store
 from tasks.tracking.database import FILES
@@ -42,6 +44,7 @@ FORMAT = 1
 DATABASES = ("mlflow.db", "prefect/prefect.db")
 """The light stack's, in the state folder."""
 _BESIDE = (FILES, "owners", "deploy.toml")  # of the state folder: the rest is made again, or is of this machine
+_COPIES = ".backup-"  # beginning of the name of the folder with copies of databases
 _UNFINISHED = ".artifact.uploading."  # MLflow's names of files that are being written
 PARTS = ("files", "databases", "work")
 """Of a backup: name -> entry of the files in each."""
@@ -68,10 +71,15 @@ class Place:
         self.store = f"{self.url}/store"
 
     def open(self) -> None:
-        """Make the folder, readable for its owner alone, and look what is in it."""
-        if not self.remote:
-            for folder in (self._base, f"{self._base}/backups"):
+        """Make the folder, readable for its owner alone, and look what is in it.
+
+        :raises InputError: it cannot be made.
+        """
+        try:
+            for folder in () if self.remote else (self._base, f"{self._base}/backups"):
                 Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--to {self.url}: cannot be made ({error.strerror}), expected a folder") from None
         found = self._fs.find(f"{self._base}/blobs", detail=True)
         self._there = {path.rpartition("/")[2]: info["size"] for path, info in found.items()}
 
@@ -108,7 +116,7 @@ class Place:
         require(found, f"{self.url}: found no backup, expected what `gptmill backup --to` has made")
         name = name or found[-1]
         require(name in found, f"--at {name}: found no such backup, expected one of {', '.join(found[-5:])}")
-        fields = {"format": int, "versions": dict, "store": dict, **dict.fromkeys(PARTS, dict)}
+        fields = {"format": int, "versions": dict, "full": bool, "store": dict, **dict.fromkeys(PARTS, dict)}
         try:
             value = parse_json(self._fs.cat_file(f"{self._base}/backups/{name}.json"))
         except ValueError as error:
@@ -151,16 +159,26 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
 
     :param store_as: "whole", "reference", or "": whole, unless the store lies behind an address of somebody else's.
     :param keep: how many backups stay; None: all.
-    :raises InputError: an address cannot be used, or the full stack, whose databases are wanted, does not run.
+    :raises InputError: an address cannot be used, there is no state folder or no store, a database is damaged, or the
+        full stack, whose databases are wanted, does not run.
     :raises Incomplete: artifacts are damaged; the rest was saved.
     """
     require(keep is None or keep > 0, f"--keep: found {keep}, expected 1 or more")
-    store, place = check_addresses({"store": store_url}), Place(url, "--to")
+    home = state_folder()
     full = postgres.data_folder().exists()
+    known = full or "MLFLOW_TRACKING_URI" in os.environ or any((home / each).exists() for each in DATABASES)
+    require(known, f"{home}: found no database in it, expected the state folder to save; GPTMILL_HOME names it")
+    refuse_password(store_url)
+    require_s3(store_url, "--store")
+    require(names_in(*file_system(store_url)), f"--store {store_url}: found nothing there, expected a store")
+    store, place = check_addresses({"store": store_url}), Place(url, "--to")
     whole = store_as == "whole" or (not store_as and ("://" not in store.url or (full and store.url == s3.STORE)))
     place.open()
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-    with TemporaryDirectory(prefix=".backup-", dir=state_folder()) as folder:
+    with exclusive(home / ".locks" / "backup", "backup"), TemporaryDirectory(prefix=_COPIES, dir=home) as folder:
+        for left in home.glob(f"{_COPIES}*"):  # by one that was killed
+            if left != Path(folder):
+                shutil.rmtree(left, ignore_errors=True)
         databases = _databases(Path(folder), full)
         about: dict[str, Any] = {
             "format": FORMAT,
@@ -190,15 +208,18 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
 def copy_artifacts(
     source: Store, wanted: Mapping[str, Iterable[str]], target: Store
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Copy those artifacts that another store lacks: stage -> digests of what it has now, and what was damaged.
+    """Copy those artifacts that another store lacks: stage -> digests of what it has now; what is damaged or missing.
 
     This machine's copies of either, where it lies behind an address, are not kept.
     """
-    missing = [source.artifact(stage, digest) for stage, digests in wanted.items() for digest in digests]
+    listed = [(stage, digest) for stage, digests in wanted.items() for digest in digests]
     there = {(stage, artifact.digest) for stage in wanted for artifact in target.list(stage)}
     damaged = []
-    for artifact in tqdm(missing, desc="artifacts", unit="", disable=None, leave=False):
-        if (artifact.stage, artifact.digest) in there:
+    for stage, digest in tqdm(listed, desc="artifacts", unit="", disable=None, leave=False):
+        if (stage, digest) in there:
+            continue
+        if (artifact := source.find(stage, digest)) is None:
+            damaged.append(f"{source.url}/{stage}/{digest}: is missing")
             continue
         try:
             target.adopt(artifact)
@@ -207,8 +228,8 @@ def copy_artifacts(
             continue
         for store in (source, target):
             if str(store.scratch) != store.url:
-                shutil.rmtree(store.scratch / artifact.stage / artifact.digest, ignore_errors=True)
-        there.add((artifact.stage, artifact.digest))
+                shutil.rmtree(store.scratch / stage / digest, ignore_errors=True)
+        there.add((stage, digest))
     found = {stage: [each for each in digests if (stage, each) in there] for stage, digests in wanted.items()}
     return found, damaged
 
@@ -222,11 +243,13 @@ def _all(store: Store) -> dict[str, list[str]]:
 def _databases(folder: Path, full: bool) -> dict[str, Path]:
     """Name -> a copy of each database, as it is now.
 
-    :raises InputError: the full stack does not run.
+    :raises InputError: one is damaged, or the full stack does not run.
     """
     made = {name: folder / name for name in DATABASES if (state_folder() / name).exists()}
     for name, copy in made.items():
         copy_database(state_folder() / name, copy)
+        if problem := database_problem(copy):
+            raise InputError(f"{state_folder() / name}: is damaged ({problem}); it was not saved over former backups")
     if not full:
         return made
     if (stack := read_stack()) is None:

@@ -12,8 +12,8 @@ from typing import Any
 from flows.servers.environment import LIGHT_STORE
 from flows.servers.stack import postgres, s3
 from flows.servers.stack.control import storage
-from flows.upkeep.backup import DATABASES, PARTS, Place, copy_artifacts
-from gptcore.base.errors import InputError, require
+from flows.upkeep.backup import DATABASES, PARTS, Incomplete, Place, copy_artifacts
+from gptcore.base.errors import require
 from gptcore.base.filesystems import file_system
 from tasks.store.state import note_store, state_folder
 from tasks.store.store import Store
@@ -23,12 +23,14 @@ from tasks.tracking.database import FILES
 def restore(url: str, store_url: str, name: str, postgres_port: int, s3_port: int) -> None:
     """Put a backup into the state folder, whose databases must not be there yet, and its artifacts into a store.
 
-    All of it is compared with its SHA-256 before anything is put in its place; MLflow's database goes last.
+    Files are compared with their SHA-256 before any is put in its place, artifacts each by itself; MLflow's database
+    goes last.
 
     :param store_url: of the store; empty: where it was, if by reference; else the default one.
     :param name: of the backup; empty: the newest.
     :param postgres_port: where a full stack's databases are served meanwhile; ``s3_port``: its objects.
     :raises InputError: no such backup, damaged or of a newer gptmill; or the state folder is in use.
+    :raises Incomplete: all was put back but for artifacts that are damaged or missing in the backup.
     """
     place, home = Place(url, "FROM"), state_folder()
     about = place.read(name)
@@ -43,7 +45,7 @@ def restore(url: str, store_url: str, name: str, postgres_port: int, s3_port: in
         with ExitStack() as stack:
             if about["full"]:
                 stack.enter_context(_full_stack(arriving, about, {postgres.NAME: postgres_port, s3.NAME: s3_port}))
-            store, lost = _store(place, about, store_url)
+            store, lost, damaged = _store(place, about, store_url)
         _move(arriving / "work", store.scratch / ".work")
         _move(arriving / "files", home)
         for each in reversed(DATABASES):
@@ -55,6 +57,8 @@ def restore(url: str, store_url: str, name: str, postgres_port: int, s3_port: in
     number = sum(map(len, about["store"]["artifacts"].values()))
     print(f"{home}: as of {about['created']}, gptmill {about['versions']['gptmill']}")
     print(f"store: {number - lost:,} of {number:,} artifacts in {store.url}")
+    if damaged:
+        raise Incomplete(f"{len(damaged)} artifacts are damaged in the backup, and were left out: {damaged[0]}")
 
 
 @contextmanager
@@ -72,17 +76,15 @@ def _full_stack(arriving: Path, about: dict[str, Any], ports: Mapping[str, int])
         yield
 
 
-def _store(place: Place, about: dict[str, Any], url: str) -> tuple[Store, int]:
-    """The store of a backup, with its artifacts, and how many of them are not there."""
+def _store(place: Place, about: dict[str, Any], url: str) -> tuple[Store, int, list[str]]:
+    """The store of a backup, with its artifacts; how many of them are not there; which are damaged in the backup."""
     said = about["store"]
     url = url or (said["url"] if not said["whole"] or said["url"] == s3.STORE else LIGHT_STORE)
-    store, wanted = Store(url), said["artifacts"]
+    store, wanted, damaged = Store(url), said["artifacts"], list[str]()
     if said["whole"]:
         _, damaged = copy_artifacts(Store(place.store), wanted, store)
-        if damaged:
-            raise InputError(f"{damaged[0]}; it is damaged in the backup")
     there = {stage: {artifact.digest for artifact in store.list(stage)} for stage in wanted}
-    return store, sum(len(set(digests) - there[stage]) for stage, digests in wanted.items())
+    return store, sum(len(set(digests) - there[stage]) for stage, digests in wanted.items()), damaged
 
 
 def _move(source: Path, target: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from contextlib import closing
-
 from flows.upkeep.garbage import STAGES, in_bytes
+from tasks.store.sqlite import database_problem
 from tasks.store.state import state_folder
 from tasks.store.store import Store
 from tasks.store.verify import set_aside, verified
@@ -39,18 +36,12 @@ def verify(url: str, repair: bool) -> None:
         hint = "they are being made right now" if repair else "`gptmill verify --repair` sets them aside"
         raise Damaged(f"{left:,} of {number:,} artifacts of {store.url}; {hint}")
     if problems:
-        raise Damaged(f"{len(problems)} databases; `gptmill restore` brings back those of a backup")
+        hint = "`gptmill restore` into another GPTMILL_HOME brings back those of a backup"
+        raise Damaged(f"{len(problems)} of the databases; {hint}")
 
 
 def _databases() -> list[str]:
     """What SQLite finds wrong with each of this home's databases, a line each."""
-    home, problems = state_folder(), []
-    for path in [*sorted(home.glob("*.db")), *sorted(home.glob("prefect/*.db"))]:
-        try:
-            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-                (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-        except sqlite3.Error as error:
-            found = str(error)
-        if found != "ok":
-            problems.append(f"{path}: {found}".replace(os.linesep, " "))
-    return problems
+    home = state_folder()
+    paths = [*sorted(home.glob("*.db")), *sorted(home.glob("prefect/*.db"))]
+    return [f"{path}: {found}" for path in paths if (found := database_problem(path))]

@@ -10,7 +10,7 @@ from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, unwritable
 from gptcore.base.files import write_bytes_atomic
 
 log = logging.getLogger(__name__)
@@ -21,11 +21,29 @@ _RESTORE = "`gptmill restore` into another GPTMILL_HOME brings back a whole one"
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Copy a database that others may be writing to, as it is at one moment (SQLite's online backup)."""
+    """Copy a database that others may be writing to, as it is at one moment (SQLite's online backup).
+
+    :raises InputError: it cannot be read.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(source, timeout=60)) as there, closing(sqlite3.connect(target)) as here:
-        there.backup(here)
-        here.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+    try:
+        with closing(sqlite3.connect(source, timeout=60)) as there, closing(sqlite3.connect(target)) as here:
+            there.backup(here)
+            here.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+    except sqlite3.DatabaseError as error:
+        if unwritable(error):
+            raise
+        raise InputError(f"{source}: cannot be read ({error}); {_RESTORE}") from None
+
+
+def database_problem(file: Path) -> str:
+    """What SQLite finds wrong in a database, in words; empty where it is whole."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=60)) as database:
+            (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    return "" if found == "ok" else " ".join(str(found).split())
 
 
 def check_database(file: Path, package: str, scripts: str) -> str:

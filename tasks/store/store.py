@@ -275,7 +275,10 @@ class Store:
     @staticmethod
     def made_by(stage: str, manifest: Mapping[str, Any]) -> str:
         """The command that makes an artifact of a stage, for people: ``manifest`` may say of which task."""
+        from gptcore.nlu.registry import BEYOND, REGISTRY
+
         task = str(manifest.get("config", {}).get("task", "TASK"))
+        task += "" if task in ("TASK", *REGISTRY, *BEYOND) else ".toml"  # a user's own, by the file that has its name
         return _MADE_BY.get(stage, "`gptmill pipeline`").replace("TASK", task)
 
     def missing(self, ref: str, *stages: str) -> InputError:

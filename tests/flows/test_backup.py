@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -171,3 +172,46 @@ def test_an_address_with_artifacts_by_reference(
     assert f"1 of 1 artifacts in {store.url}" in capsys.readouterr().out
     assert not list(moved.parent.rglob("manifest.json"))
     assert Tracker().uri == f"sqlite:///{moved}/mlflow.db"
+
+
+def test_what_cannot_be_saved_replaces_no_backup(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, saved = filled(home, "one"), tmp_path / "saved"
+    with closing(sqlite3.connect(home / "mlflow.db")) as database, database:
+        database.executemany("INSERT INTO notes VALUES (?)", [("words " * 100,)] * 200)
+    left = home / ".backup-killed"
+    left.mkdir()
+    save = ("backup", "--to", str(saved), "--keep", "1", "--store")
+    assert main([*save, store.url]) == 0
+    assert not left.exists()
+    capsys.readouterr()
+    whole = sorted(saved.rglob("*"))
+    assert "--store nosuch: found nothing there, expected a store" in refused(capsys, *save, "nosuch")
+    (tmp_path / "file").touch()
+    assert f"--to {tmp_path}/file: cannot be made" in refused(
+        capsys, "backup", "--to", f"{tmp_path}/file", "--store", store.url
+    )
+    with (home / "mlflow.db").open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * 64)
+    assert f"{home}/mlflow.db: " in refused(capsys, *save, store.url)
+    began(tmp_path / "mistyped", monkeypatch)
+    assert f"{tmp_path}/mistyped/home: found no database in it" in refused(capsys, *save, store.url)
+    assert sorted(saved.rglob("*")) == whole
+
+
+def test_what_is_damaged_in_a_backup_is_left_out_of_what_comes_back(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, saved = filled(home, "one", "two", "three"), tmp_path / "saved"
+    assert main(["backup", "--to", str(saved), "--store", store.url]) == 0
+    first, second, _ = sorted((saved / "store" / "corpus").iterdir())
+    (first / "books").write_text("eno")
+    shutil.rmtree(second)
+    moved = began(tmp_path / "b", monkeypatch)
+    capsys.readouterr()
+    line = refused(capsys, "restore", str(saved), "--store", str(moved.parent / "store"), code=1)
+    assert "2 artifacts are damaged in the backup, and were left out: " in line
+    assert notes(moved) == ["one", "two", "three"]
+    assert len(contents(Store(str(moved.parent / "store")))) == 1
