@@ -15,7 +15,6 @@ that finds everything in the store hardly waits for it.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import gc
 import logging
@@ -29,12 +28,12 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from flows.servers.environment import answers, set_defaults
-from flows.servers.guard import Application, Message, Receive, Send, guarded, own_names
+from flows.servers.guard import guarded, own_names
 from flows.servers.prefect_server import check_home
 from flows.servers.signals import on_server
+from flows.servers.transactions import waiting_for_their_turn
 from gptcore.machine.process import PARENT_VARIABLE, die_with_parent
 from tasks.store.state import state_folder
 
@@ -168,9 +167,6 @@ class _Server:
 
 # --- the process
 
-_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.4)
-_UNAVAILABLE = 503
-
 
 def serve(listener: socket.socket) -> None:
     """Serve the API until SIGTERM comes, from the owner or from the kernel because the owner is dead.
@@ -198,47 +194,9 @@ def serve(listener: socket.socket) -> None:
             super().handle_exit(sig, frame)
 
     names = own_names(*listener.getsockname())
-    app = guarded(asking_again(create_app(ephemeral=True, final=True)), names)
-    Server(uvicorn.Config(app, log_level="error", lifespan="on")).run(sockets=[listener])
-
-
-def asking_again(app: Application) -> Application:
-    """The application, asked once more before a client is told that it is unavailable.
-
-    Prefect's requests read before they write. If another one writes in between, SQLite refuses at once, the transaction
-    is rolled back, and the client gets a 503, upon which it waits for two seconds.
-    """
-
-    async def patient(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        request = [await receive()]
-        while request[-1].get("more_body"):
-            request.append(await receive())
-        for seconds in (*_AGAIN_SECONDS, None):
-            left, answer = iter(request), list[Message]()
-
-            async def again(left: Any = left) -> Message:
-                return next(left, None) or await receive()
-
-            async def keep(message: Message, answer: list[Message] = answer) -> None:
-                answer.append(message)
-
-            error = None
-            try:
-                await app(dict(scope), again, keep)
-            except Exception as raised:  # it answers first, and then raises what went wrong, for the log
-                error = raised
-            if seconds is None or not answer or answer[0].get("status") != _UNAVAILABLE:
-                break
-            await asyncio.sleep(seconds)
-        for message in answer:
-            await send(message)
-        if error:
-            raise error
-
-    return patient
+    with waiting_for_their_turn():
+        app = guarded(create_app(ephemeral=True, final=True), names)
+        Server(uvicorn.Config(app, log_level="error", lifespan="on")).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ The command line and what it does are torch.distributed.run's own. Two things ar
 When the caller is killed outright this process goes too, and the kernel then tells its workers
 (`process.die_with_parent`), which write a checkpoint and leave. A signal to the process group would not reach them:
 torchrun makes every worker the leader of a session. And workers that are started again meet in a store of their own: in
-that of the former ones, where torch would let them meet, they find these ones' addresses (pytorch issue 135712).
+that of the former ones, where torch would let them meet, they find these ones' addresses (pytorch/pytorch#135712).
 """
 
 from __future__ import annotations

@@ -184,6 +184,7 @@ def test_no_secret_that_was_planted_is_found_anywhere(tmp_path: Path) -> None:
     assert planted.main(tmp_path / "planted") == 0
 
 
-def test_of_many_who_write_to_the_database_of_a_server_at_once_none_is_refused(tmp_path: Path) -> None:
-    statuses, completed = crowd_of(tmp_path, clients=8, runs=3)
+@pytest.mark.parametrize("temporary", [False, True])
+def test_of_many_who_write_to_the_database_of_a_server_at_once_none_is_refused(temporary: bool, tmp_path: Path) -> None:
+    statuses, completed = crowd_of(tmp_path, clients=8, runs=3, temporary=temporary)
     assert (completed, statuses.keys()) == (24, {200})

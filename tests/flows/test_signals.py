@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import signal
@@ -28,7 +27,7 @@ from prefect.states import Running
 from flows.cli import main
 from flows.cli.run import run
 from flows.servers import signals, temporary_server
-from flows.servers.temporary_server import _Server, asking_again, begin_server, ensure_server
+from flows.servers.temporary_server import _Server, begin_server, ensure_server
 from gptcore.base.errors import InputError
 from tasks.store.state import state_folder
 from tasks.tracking import owners
@@ -145,7 +144,7 @@ def test_a_killed_server_is_started_again_on_its_socket_but_not_for_ever(
         assert server.process.returncode == -signal.SIGTERM
 
 
-# --- the server of a command's own: begun once and not waited for, gone where another one is set, patient with SQLite
+# --- the server of a command's own: begun once and not waited for, gone where another one is set
 
 
 @pytest.fixture
@@ -252,70 +251,6 @@ def test_its_process_ends_by_itself_where_a_profile_names_another(tmp_path: Path
             check=True,
             timeout=60,
         )
-
-
-class _Application:
-    """An ASGI application that answers with these statuses in turn; an unavailable one raises as well."""
-
-    def __init__(self, *statuses: int) -> None:
-        self.statuses = list(statuses)
-        self.bodies: list[bytes] = []
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        scope["path"] = "/changed by a router"
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message["body"], message.get("more_body", False)
-        self.bodies.append(body)
-        status = self.statuses.pop(0)
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": str(status).encode()})
-        if status == 503:
-            raise RuntimeError("database is locked")
-
-
-def answered(application: _Application) -> tuple[list[Any], str]:
-    """What is sent to a client that posts ``12`` in two parts, and what is raised after it."""
-    parts = [{"type": "http.request", "body": b"1", "more_body": True}, {"type": "http.request", "body": b"2"}]
-    sent: list[Any] = []
-    scope = {"type": "http", "path": "/"}
-
-    async def receive() -> Any:
-        return parts.pop(0)
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    try:
-        asyncio.run(asking_again(application)(scope, receive, send))
-    except RuntimeError as error:
-        return sent, str(error)
-    assert scope["path"] == "/"
-    return sent, ""
-
-
-@pytest.mark.parametrize("refusals", [0, 1, 3])
-def test_what_sqlite_refuses_is_asked_again_with_the_same_body(refusals: int) -> None:
-    application = _Application(*[503] * refusals, 201)
-    sent, raised = answered(application)
-    assert [message.get("status") for message in sent] == [201, None]
-    assert sent[1]["body"] == b"201"
-    assert application.bodies == [b"12"] * (refusals + 1)
-    assert not raised
-
-
-def test_another_error_is_the_clients_at_once() -> None:
-    application = _Application(500, 201)
-    sent, _ = answered(application)
-    assert sent[0]["status"] == 500
-    assert application.statuses == [201]
-
-
-def test_what_stays_refused_is_told_in_the_end() -> None:
-    sent, raised = answered(_Application(*[503] * 6))
-    assert [message.get("status") for message in sent] == [503, None]
-    assert raised == "database is locked"
 
 
 # --- a command leaves flow runs Running; the next one on the same server ends them, and no living command's

@@ -74,6 +74,14 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     return Hosts(tmp_path, monkeypatch)
 
 
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Files that are read for their SHA-256 from now on; what was read before counts, however young a file is."""
+    read: list[Path] = []
+    monkeypatch.setattr("tasks.store.state._SETTLED", -1.0)
+    monkeypatch.setattr("tasks.store.state.sha256_file", lambda path: (read.append(Path(path)), sha256_file(path))[1])
+    return read
+
+
 @pytest.fixture
 def trained(hosts: Hosts) -> Artifact:
     """What a host has made, of which others have nothing yet."""
@@ -86,19 +94,15 @@ def trained(hosts: Hosts) -> Artifact:
 def test_a_host_reads_its_copy_once_to_compare_it(
     hosts: Hosts, trained: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.store.state._SETTLED", -1.0)  # the files may be as young as they are
-    read: list[str] = []
-    monkeypatch.setattr(
-        "tasks.store.state.sha256_file", lambda path: (read.append(Path(path).name), sha256_file(path))[1]
-    )
+    read = reads(monkeypatch)
     folder = model_folder(hosts.host("tuner"), trained, None)  # compares what arrives
     for again in [Path(name).name for name in MODEL], [], []:
         read.clear()
         model_folder(hosts.host("tuner"), trained, None)
-        assert sorted(read) == again
+        assert sorted(path.name for path in read) == again
     (folder / "config.json").write_bytes((folder / "config.json").read_bytes()[::-1])
     model_folder(hosts.host("tuner"), trained, None)
-    assert "config.json" in read, "it has been written to"
+    assert folder / "config.json" in read, "it has been written to"
 
 
 def test_a_host_that_fine_tunes_fetches_the_model_alone(hosts: Hosts, trained: Artifact) -> None:
@@ -150,18 +154,11 @@ def test_a_part_that_no_file_lies_below_is_bad_input(store: Store) -> None:
 def test_in_a_local_store_only_the_part_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Store(tmp_path / "store")
     artifact = here.build(recipe(), writes(**FILES)).artifact
-    read: list[str] = []
-
-    def counting(path: Path) -> str:
-        read.append(path.relative_to(artifact.url).as_posix())
-        return sha256_file(path)
-
-    monkeypatch.setattr("tasks.store.state._SETTLED", -1.0)  # the files may be as young as they are
-    monkeypatch.setattr("tasks.store.state.sha256_file", counting)
+    read = reads(monkeypatch)
     assert here.local(artifact, "model") == Path(artifact.url, "model")
-    assert sorted(read) == MODEL
+    assert sorted(read) == [Path(artifact.url, name) for name in MODEL]
     here.local(artifact)
-    assert sorted(read) == sorted(FILES)  # each file once
+    assert sorted(read) == sorted(Path(artifact.url, name) for name in FILES)  # each file once
     here.local(artifact, "snapshots")
     assert len(read) == len(FILES)
 

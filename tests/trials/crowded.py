@@ -8,6 +8,7 @@ other than 2xx is final. Counts them, and what is in the database at the end.
 
 from __future__ import annotations
 
+import socket
 import sys
 import tempfile
 from collections import Counter
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.error import HTTPError
 
-from tests.trials.scenarios import call, environment, free_ports, options, started, wait
+from tests.trials.scenarios import call, environment, options, started, wait
 
 _STATES = ("PENDING", "RUNNING", "COMPLETED")
 
@@ -56,12 +57,20 @@ def answering(url: str) -> Callable[[], bool]:
     return asked
 
 
-def crowd_of(folder: Path, clients: int, runs: int) -> tuple[Counter[int], int]:
-    """What comes of a crowd at a server of its own; see :func:`crowd`."""
-    [port] = free_ports(1)
-    command = [sys.executable, "-m", "flows.servers.prefect_server", "--port", str(port)]
+def crowd_of(folder: Path, clients: int, runs: int, temporary: bool = False) -> tuple[Counter[int], int]:
+    """What comes of a crowd at a server of its own; see :func:`crowd`.
+
+    :param temporary: the one that a single command starts, not that of the stack.
+    """
     variables = environment(folder, {"PREFECT_HOME": str(folder)})
-    server = started(command, folder / "server.log", variables)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port, number = listener.getsockname()[1], listener.fileno()
+        if temporary:
+            command, taken = ["flows.servers.temporary_server", str(number)], [number]
+        else:
+            listener.close()
+            command, taken = ["flows.servers.prefect_server", "--port", str(port)], []
+        server = started([sys.executable, "-m", *command], folder / "server.log", variables, pass_fds=taken)
     try:
         url = f"http://127.0.0.1:{port}/api"
         wait(answering(url), "the server", 180)
