@@ -75,7 +75,7 @@ class Connection(H11Protocol):
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer in the place of the application, where it still can be, and close."""
-        body = json.dumps({"error": message}).encode()
+        body = json.dumps({"error": message}).encode() + b"\n"
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])

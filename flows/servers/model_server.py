@@ -60,6 +60,14 @@ _GONE = 499  # nginx's: the client has closed the connection, so nobody reads th
 _log = logging.getLogger("gptmill.serve")
 
 
+class Answer(JSONResponse):
+    """JSON that ends its line: on a terminal the log's next one begins its own."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return bytes(super().render(content)) + b"\n"
+
+
 class Refused(Exception):
     """A request that is not answered; its status and what its client is told."""
 
@@ -80,13 +88,13 @@ def application(service: Service, about: dict[str, Any]) -> Application:
         yield
         await asyncio.to_thread(passes.close)
 
-    async def health(_: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok", **about})
+    async def health(_: Request) -> Answer:
+        return Answer({"status": "ok", **about})
 
     async def measured(_: Request) -> Response:
         return metrics.page()
 
-    async def answer(request: Request) -> JSONResponse:
+    async def answer(request: Request) -> Answer:
         nonlocal held
         mine = 0
         try:
@@ -105,7 +113,7 @@ def application(service: Service, about: dict[str, Any]) -> Application:
             request.state.rows, answers = len(items), []
             for first in range(0, len(items), _PART_ROWS):
                 answers += await _waited(request, passes.submit(items[first : first + _PART_ROWS]))
-            return JSONResponse(answers if several else answers[0])
+            return Answer(answers if several else answers[0])
         except TimeoutError:
             return _error(408, f"request: found no end of it within {_BODY_SECONDS:g} s, expected its body")
         except Refused as refused:
@@ -119,16 +127,16 @@ def application(service: Service, about: dict[str, Any]) -> Application:
         finally:
             held -= mine
 
-    async def no_such_path(request: Request, _: Exception) -> JSONResponse:
+    async def no_such_path(request: Request, _: Exception) -> Answer:
         return _error(404, f"request: found the path {request.url.path!r:.100}, expected {service.path} or /health")
 
-    async def no_such_method(request: Request, error: Exception) -> JSONResponse:
+    async def no_such_method(request: Request, error: Exception) -> Answer:
         allowed = error.headers if isinstance(error, HTTPException) else None
         expected = "POST" if request.url.path == service.path else "GET"
         message = f"request: found {request.method} {request.url.path}, expected {expected}"
         return _error(405, message, allowed)
 
-    async def failed(_: Request, error: Exception) -> JSONResponse:
+    async def failed(_: Request, error: Exception) -> Answer:
         return _error(500, f"request: found a fault of the server ({type(error).__name__}), which its log tells")
 
     answered = {"/health": health, "/metrics": measured, service.path: answer}
@@ -261,5 +269,5 @@ def _parsed(body: bytes) -> Any:
     return value
 
 
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, status, headers)
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer({"error": message}, status, headers)

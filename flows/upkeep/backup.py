@@ -168,6 +168,9 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
     full = postgres.data_folder().exists()
     known = full or "MLFLOW_TRACKING_URI" in os.environ or any((home / each).exists() for each in DATABASES)
     require(known, f"{home}: found no database in it, expected the state folder to save; GPTMILL_HOME names it")
+    stack = read_stack() if full else None
+    stopped = f"{postgres.data_folder()}: databases that are saved while they run; start: gptmill up --full"
+    require(stack or not full, stopped)
     refuse_password(store_url)
     require_s3(store_url, "--store")
     require(names_in(*file_system(store_url)), f"--store {store_url}: found nothing there, expected a store")
@@ -179,7 +182,7 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
         for left in home.glob(f"{_COPIES}*"):  # by one that was killed
             if left != Path(folder):
                 shutil.rmtree(left, ignore_errors=True)
-        databases = _databases(Path(folder), full)
+        databases = _databases(Path(folder), stack)
         about: dict[str, Any] = {
             "format": FORMAT,
             "created": name,
@@ -240,20 +243,19 @@ def _all(store: Store) -> dict[str, list[str]]:
     return {stage: digests for stage, digests in found.items() if digests}
 
 
-def _databases(folder: Path, full: bool) -> dict[str, Path]:
+def _databases(folder: Path, stack: Mapping[str, Any] | None) -> dict[str, Path]:
     """Name -> a copy of each database, as it is now.
 
-    :raises InputError: one is damaged, or the full stack does not run.
+    :param stack: the record of the full stack, which runs; None: there is none.
+    :raises InputError: one is damaged.
     """
     made = {name: folder / name for name in DATABASES if (state_folder() / name).exists()}
     for name, copy in made.items():
         copy_database(state_folder() / name, copy)
         if problem := database_problem(copy):
             raise InputError(f"{state_folder() / name}: is damaged ({problem}); it was not saved over former backups")
-    if not full:
+    if stack is None:
         return made
-    if (stack := read_stack()) is None:
-        raise InputError(f"{postgres.data_folder()}: databases that are saved while they run; start: gptmill up --full")
     port, credentials = stack["layout"]["postgres_port"], read_credentials()
     for name in postgres.DATABASES:
         made[f"{name}.dump"] = folder / f"{name}.dump"

@@ -72,7 +72,7 @@ def told(connection: socket.socket) -> tuple[int, str]:
         while piece := connection.recv(1 << 16):
             answer += piece
             head, _, body = answer.partition(b"\r\n\r\n")
-            if body.endswith(b"}"):
+            if body.rstrip().endswith(b"}"):
                 return int(head.split()[1]), json.loads(body)["error"]
     raise AssertionError(f"found no answer but {answer!r}")
 

@@ -62,7 +62,7 @@ def main(folder: Path) -> int:
         (["--debug", "datasets", "--datasets", f"{address}/data"], {}, 2),
         (["--debug", "pipeline", "--corpus", slashed, *store, "--verbose"], {}, 2),
         (["--debug", "pipeline", "--corpus", f"https://{planted['address']}@127.0.0.1:9/a.txt", *store], {}, 2),
-        (["--debug", "datasets", "get", "rte", "--to", str(folder / "data"), "--mirror", address], {}, 1),
+        (["--debug", "datasets", "get", "rte", "--to", str(folder / "data"), "--mirror", address], {}, 2),
         *(([*words, *store], {}, 2) for words in files),
         (["gc", *store, "--older-than", "0"], {}, 0),
         (["leaderboard", "--format", "csv"], {}, 0),
