@@ -154,6 +154,7 @@ def serve(url: str, name: str, model: str, port: int, max_tokens: int | None = N
     from gptcore.models.network import load_language_model
 
     tokenizer = Tokenizer.load(str(words))
+    tokenizer.encode("word")  # the first one imports spaCy, for which no client should wait
     about: dict[str, Any] = {"model": artifact.url, "digest": artifact.digest}
     service: Service
     if "head" in read_json(folder / "config.json"):

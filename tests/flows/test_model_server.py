@@ -211,6 +211,7 @@ def test_a_server_takes_many_clients_and_ends_without_losing_one(shelf: Shelf, t
     try:
         assert process.stdout is not None
         assert f"http://127.0.0.1:{port}/predict" in process.stdout.readline()
+        assert "spacy" in Path(f"/proc/{process.pid}/maps").read_text(), "no client waits for what words are split with"
         url = f"http://127.0.0.1:{port}/predict"
 
         def ask(n: int) -> int:
