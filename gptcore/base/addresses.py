@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from gptcore.base.errors import InputError
 
 _VARIABLE = "GPTMILL_SIGNATURES"
 """An address without its signature -> that, as JSON; of this process, which no job on another machine is given."""
-_SIGN = ("x-amz-", "x-goog-", "sig", "signature", "token", "access_token", "api_key", "apikey", "awsaccesskeyid")
+_PREFIXES = ("x-amz-", "x-goog-")
+_SIGN = {"sig", "signature", "token", "access_token", "api_key", "apikey", "awsaccesskeyid"}
 _SAS = {"se", "sp", "sv", "sr", "st", "ss", "srt", "spr", "sip", "skoid", "sktid", "skt", "ske", "sks", "skv"}
 _BESIDE = {"expires", "policy", "key-pair-id", "googleaccessid", *_SAS}
 """Parameters that belong to a signature where there is one, and are ordinary words where there is none."""
@@ -23,8 +24,9 @@ _CONTAINER = ("abfs", "abfss", "wasb", "wasbs")
 """Azure's, whose address has the container's name where others have the user's."""
 _PORTS = ("ftp", "hdfs", "http", "https", "sftp", "smb", "ssh", "webhdfs")
 """Of those whose host may have a port; a store's bucket has none."""
-_WORD = re.compile(r"[\w.+-]+:/+[^\s'\"<>]*|//[^\s'\"<>]*@[^\s'\"<>]*")
-UNRECORDABLE = r"//[^/?#]*@|[?&]([Xx]-([Aa]mz|[Gg]oog)-|[Ss]ig(nature)?=|(access_)?token=)"
+_BEGINNING = re.compile(r":[/\\]{2}")
+_WORD = re.compile(r"[\w.+-]+:[/\\]+[^\s'\"<>]*|[/\\]{2}[^\s'\"<>]*(?:@|%40)[^\s'\"<>]*")
+UNRECORDABLE = r"[/\\]{2}[^/?#]*(@|%40)|[?&]([Xx]-([Aa]mz|[Gg]oog)-|[Ss]ig(nature)?=|(access_)?token=)"
 """For JSON schemas, which know no other way: what a form in a browser must not send, as it is recorded on its way."""
 
 
@@ -60,7 +62,7 @@ def unsigned(address: str) -> str:
     bare, signature = _apart(address)
     if signature:
         refuse_password(bare)
-        if "://" in signature or "," in bare.partition("://")[0]:
+        if _BEGINNING.search(signature) or "," in _BEGINNING.split(bare)[0]:
             raise InputError(f"{bare}: found several addresses, expected a signed one alone")
         os.environ[_VARIABLE] = json.dumps({**_kept(), bare.rpartition("::")[2]: signature})
     return bare
@@ -88,37 +90,28 @@ def _kept() -> dict[str, str]:
 def _apart(address: str) -> tuple[str, str]:
     """An address without its signature, and that: parameters with their `&`; empty where there is none."""
     before, _, query = address.partition("?")
-    if "://" not in before:
-        return address, ""
     named = [(unquote(part.partition("=")[0]).lower(), part) for part in query.split("&")]
-    if not any(name.startswith(_SIGN[:2]) or name in _SIGN for name, _ in named):
+    sign = {name for name, _ in named if name in _SIGN or name.startswith(_PREFIXES)}
+    if not (sign and _BEGINNING.search(before)):
         return address, ""
-    signs = [name.startswith(_SIGN[:2]) or name in _SIGN or name in _BESIDE for name, _ in named]
-    rest = "&".join(part for (_, part), sign in zip(named, signs, strict=True) if not sign)
-    signature = "&".join(part for (_, part), sign in zip(named, signs, strict=True) if sign)
-    return f"{before}?{rest}" if rest else before, signature
+    rest = "&".join(part for name, part in named if name not in sign | _BESIDE)
+    return f"{before}?{rest}" if rest else before, "&".join(part for name, part in named if name in sign | _BESIDE)
 
 
 def _bare_of_user(address: str) -> str:
     """An address without what stands before its host, but for a container's name; a path on this machine as it is."""
-    scheme, colon, rest = address.partition(":")
-    if not (colon and rest.startswith("/") and scheme.replace("+", "").isalnum()):
-        scheme, colon, rest = "", "", address
+    scheme, colon, rest = address.replace("\\", "/").partition(":")  # as browsers read it
+    if not (rest.startswith("/") and scheme.replace("+", "").isalnum()):
+        scheme, colon, rest = "", "", scheme + colon + rest
     if scheme.lower() == "file" or not (scheme or rest.startswith("//")):
         return address
     rest = rest.lstrip("/")
-    end = min((place for place in map(rest.find, "/?#") if place >= 0), default=len(rest))
-    host, path = rest[:end], rest[end:]
-    user, at, host = host.rpartition("@")
+    host = re.split("[/?#]", rest)[0]
+    user, at, bare = unquote(host).rpartition("@")
+    path = rest.removeprefix(host)
     if at and (scheme.lower() not in _CONTAINER or {":", "@"} & {*unquote(user)}):
-        return f"{scheme}{colon}//{host}{path}"
-    if not at and ":" in host and "@" in path and not (scheme.lower() in _PORTS and _has_port(host)):
-        return f"{scheme}{colon}//{path.rpartition('@')[2]}"
+        return f"{scheme}{colon}//{bare}{path}"
+    _, at, bare = unquote(path).rpartition("@")
+    if at and ":" in host and not (scheme.lower() in _PORTS and re.fullmatch(r".*:\d{1,5}", host)):
+        return f"{scheme}{colon}//{bare}"
     return address
-
-
-def _has_port(host: str) -> bool:
-    try:
-        return urlsplit(f"//{host}").port is not None
-    except ValueError:
-        return False

@@ -13,6 +13,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 
@@ -38,6 +39,8 @@ def file_system(url: str) -> tuple[Any, str]:
     """
     refuse_password(url)
     try:
+        if url.startswith("http"):
+            _ = urlsplit(url).port  # whose ValueError says what is wrong with it
         fs, path = fsspec.url_to_fs(url)
     except ImportError as error:
         raise InputError(f"{url}: needs a package that is not installed ({error})") from None

@@ -32,6 +32,10 @@ WITH_USER = {
     "https://user:pl4@nted@host/x": "https://host/x",
     "https://user:pl4#nted@host/x": "https://host/x",
     "https:/user:pl4nted@host/x": "https://host/x",
+    "https://user:pl4nted%40host": "https://host",
+    "https://user:pl4/nted%40host/x": "https://host/x",
+    "HTTPS:\\\\user:pl4nted@host\\x": "HTTPS://host/x",
+    "\\\\user:pl4nted%40host/x": "//host/x",
     "https:////user:pl4nted@host/x": "https://host/x",
     "//user:pl4nted@host/x": "//host/x",
     "abfs://user:pl4nted@account/x": "abfs://account/x",
@@ -42,6 +46,7 @@ WITH_USER = {
 WITHOUT = (
     *("abfs://books@account.dfs.core.windows.net/x", "hf://datasets/a/b@main/x.jsonl", "s3://bucket/a:b@c"),
     *("http://127.0.0.1:9000/v@2/x", "http://[::1]:80/x", "/a@b:c/d", "./a@b", "file:///home/a:b@c", "~/a@b", "a@b"),
+    *("https://host/a%40b?c=d@e", "http://host:80/a%40b", "a\\b@c", "https://h/x,s3://b/y"),
 )
 SIGNED = {
     "https://h/a.txt?X-Amz-Date=1&X-Amz-Signature=pl4nted": "https://h/a.txt",
@@ -50,6 +55,7 @@ SIGNED = {
     "https://h/a.txt?AWSAccessKeyId=a&Expires=1&Signature=pl4nted": "https://h/a.txt",
     "https://a.blob.core.windows.net/c/a.txt?sv=2022&sp=r&se=2026&sr=b&sig=pl4nted%3D": "https://a.blob.core.windows.net/c/a.txt",
     "https://h/a.txt?raw=1&token=pl4nted": "https://h/a.txt?raw=1",
+    "HTTPS:\\\\h\\a.txt?token=pl4nted": "HTTPS:\\\\h\\a.txt",
 }
 
 
@@ -89,6 +95,11 @@ def test_what_signs_is_used_and_not_recorded(address: str, bare: str) -> None:
     assert SECRET not in without_password(f"max retries exceeded with url: /a.txt?{signed(bare).rpartition('?')[2]}")
     with pytest.raises(InputError, match="several addresses"):
         unsigned(f"{address},{address}")
+
+
+def test_a_port_that_is_none_is_told_before_anything_is_asked() -> None:
+    with pytest.raises(InputError, match=r"^https://host:8O80/x: Port could not be .*'8O80'; expected a folder, or"):
+        file_system("https://host:8O80/x")
 
 
 @pytest.fixture
