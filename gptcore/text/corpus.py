@@ -10,7 +10,7 @@ parallelism:
 
 (:mod:`gptcore.text.parts` has their format.)
 
-Memory: that of the streams, plus 310 bytes a document.
+Memory: that of the streams; in the caller some 200 bytes a file and 100 a document, whose 304 of pass 1 lie on disk.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from tqdm import tqdm
 
 from gptcore.base.errors import InputError
@@ -44,7 +46,7 @@ from gptcore.text.selection import (
     UNREADABLE,
     VALIDATION,
     Decisions,
-    Scan,
+    Scanned,
     cut_in_two,
     damaged,
     decide,
@@ -112,23 +114,26 @@ def build_corpus(
     check_fraction(config)
     sources = corpus.sources
     groups = grouped(sources, lambda source: source.size)
+    out.mkdir(parents=True, exist_ok=True)
     with _bar(progress, "scan", groups) as done:
-        scans = [scan for group in done(map(partial(_scan_group, config=config), groups)) for scan in group]
-    stats = [scan.documents for scan in scans]
-    decisions, nearly = decide(stats, config)
+        scanned = Scanned.together(done(map(partial(scan, config=config), groups)), out)
+    decisions, nearly = decide(scanned.documents, config)
     names = [source.name for source in sources]
-    named: dict[str, Any] = {"left_out": left_out(names, stats, decisions, nearly), "divided": ""}
-    named["damaged"] = damaged(names, scans, decisions)
-    if held := hold_out_end(stats, decisions, config):
-        named["divided"] = f"{sources[held.source].name}, from character {held.start:,} on"
-    require_training_text(corpus.url, _report(scans, decisions, []), config)
-    (out / _DONE).mkdir(parents=True, exist_ok=True)
+    named: dict[str, Any] = {
+        "left_out": left_out(names, scanned, decisions, nearly),
+        "damaged": damaged(names, scanned, decisions),
+        "divided": "",
+    }
+    if held := hold_out_end(scanned.documents, decisions, config):
+        named["divided"] = f"{names[scanned.source(held.document)]}, from character {held.start:,} on"
+    require_training_text(corpus.url, _report(scanned, decisions), config)
+    (out / _DONE).mkdir(exist_ok=True)
     (out / "report.json").unlink(missing_ok=True)
-    jobs = _jobs(groups, scans, decisions, out, config, held.start if held else 0)
+    jobs = _jobs(groups, scanned, decisions, out, config, held.start if held else 0)
     with _bar(progress, "clean", groups) as done:
-        cleaned = list(done(map(_clean_group, jobs)))
-    _remove_strangers(out, jobs)
-    report = {**_report(scans, decisions, cleaned), **named, "synthetic": is_synthetic(corpus.url)}
+        cleaned = sum(done(map(_clean_group, jobs)), Cleaned())
+    _remove_strangers(out, len(groups))
+    report = {**_report(scanned, decisions, cleaned), **named, "synthetic": is_synthetic(corpus.url)}
     require_training_text(corpus.url, report, config)
     write_json_atomic(out / "report.json", report)
     return report
@@ -146,10 +151,11 @@ def check_fraction(config: CorpusConfig) -> None:
 
 
 def clean_documents(
-    source: Source, scan: Scan, decisions: Decisions, config: CorpusConfig, parts: Parts, cut: int = 0
+    source: Source, hashes: npt.NDArray[np.void], decisions: Decisions, config: CorpusConfig, parts: Parts, cut: int = 0
 ) -> Iterator[tuple[int, Cleaned]]:
     """Clean the kept documents of one file into ``parts``: the number in the file of each, and what was made of it.
 
+    :param hashes: of all its documents, from pass 1.
     :param cut: where a divided document's end begins.
     :raises InputError: the file changed since it was scanned.
     """
@@ -159,7 +165,7 @@ def clean_documents(
         if decision not in (TRAIN, VALIDATION, DIVIDED):
             continue
         cleaned, repairs = Cleaned(), Repairs()
-        expected = scan.documents["hash"][number].tobytes().hex()
+        expected = hashes[number].tobytes().hex()
         hashed = _Hashed(text if text is not None else ())
         pieces = (
             zip(SPLITS, cut_in_two(iter(hashed), cut), strict=True)
@@ -237,8 +243,11 @@ class _Job:
 
     index: int
     sources: tuple[Source, ...]
-    scans: tuple[Scan, ...]
-    decisions: tuple[Decisions, ...]
+    borders: npt.NDArray[np.int64]
+    """Documents before each source, and in all."""
+    hashes: npt.NDArray[np.void]
+    """Of all documents."""
+    decisions: Decisions
     out: Path
     config: CorpusConfig
     key: str
@@ -268,28 +277,23 @@ def grouped(items: Iterable[T], size: Callable[[T], int], most: int = 0) -> list
     return [tuple(group) for group in groups]
 
 
-def _scan_group(sources: tuple[Source, ...], config: CorpusConfig) -> list[Scan]:
-    return [scan(source, config) for source in sources]
-
-
 def _jobs(
     groups: Sequence[tuple[Source, ...]],
-    scans: Sequence[Scan],
-    decisions: Sequence[Decisions],
+    scanned: Scanned,
+    decisions: Decisions,
     out: Path,
     config: CorpusConfig,
     cut: int,
-) -> list[_Job]:
-    jobs, start = [], 0
+) -> Iterator[_Job]:
+    end = 0
     for index, group in enumerate(groups):
-        mine = slice(start, start := start + len(group))
-        content = hashlib.sha256()
-        for scanned, decision in zip(scans[mine], decisions[mine], strict=True):
-            content.update(scanned.documents.tobytes() + decision.tobytes())
+        borders = scanned.borders[end : (end := end + len(group)) + 1]
+        mine, borders = slice(borders[0], borders[-1]), borders - borders[0]
+        documents, decided = scanned.documents[mine], decisions[mine]
+        content = hashlib.sha256(borders.tobytes() + documents.tobytes() + decided.tobytes()).hexdigest()
         names = [(source.name, source.size) for source in group]
-        key = sha256_json({"sources": names, "content": content.hexdigest(), "config": asdict(config), "cut": cut})
-        jobs.append(_Job(index, group, tuple(scans[mine]), tuple(decisions[mine]), out, config, key, cut))
-    return jobs
+        key = sha256_json({"sources": names, "content": content, "config": asdict(config), "cut": cut})
+        yield _Job(index, group, borders, np.array(documents["hash"]), decided, out, config, key, cut)
 
 
 def _clean_group(job: _Job) -> Cleaned:
@@ -299,17 +303,18 @@ def _clean_group(job: _Job) -> Cleaned:
     job.record.unlink(missing_ok=True)
     cleaned = Cleaned()
     parts = Parts(job.out, part_name(job.index))
-    for source, scanned, decisions in zip(job.sources, job.scans, job.decisions, strict=True):
-        for _, made in clean_documents(source, scanned, decisions, job.config, parts, job.cut):
+    for source, (first, end) in zip(job.sources, pairwise(job.borders), strict=True):
+        own = slice(first, end)
+        for _, made in clean_documents(source, job.hashes[own], job.decisions[own], job.config, parts, job.cut):
             cleaned += made
     parts.close()
     write_json_atomic(job.record, {"key": job.key, "cleaned": asdict(cleaned)})
     return cleaned
 
 
-def _remove_strangers(out: Path, jobs: Sequence[_Job]) -> None:
+def _remove_strangers(out: Path, n_groups: int) -> None:
     """Leave nothing in the folder that an earlier build of another corpus, or an interrupted one, put there."""
-    names = {part_name(job.index) for job in jobs}
+    names = set(map(part_name, range(n_groups)))
     for split in SPLITS:
         for path in (out / split).glob("part-*"):
             if path.name not in names:
@@ -341,12 +346,11 @@ def _bar(
 # --- the report ------------------------------------------------------------------------------------------------------
 
 
-def _report(scans: Sequence[Scan], decisions: Sequence[Decisions], groups: Sequence[Cleaned]) -> dict[str, Any]:
+def _report(scanned: Scanned, decisions: Decisions, cleaned: Cleaned | None = None) -> dict[str, Any]:
     """The report of the build; before pass 2, with nothing kept but the expected number of training documents."""
-    decided = np.bincount(np.concatenate([np.empty(0, np.uint8), *decisions]), minlength=7).tolist()
+    decided = np.bincount(decisions, minlength=7).tolist()
     expected = Cleaned(decided[TRAIN] + decided[DIVIDED], decided[VALIDATION] + decided[DIVIDED], decided[DIVIDED])
-    read = sum((scan.read for scan in scans), Read())
-    return report_of(sum(decided), read, decided, sum(groups, Cleaned()) if groups else expected, len(scans))
+    return report_of(len(decisions), scanned.read, decided, cleaned or expected, len(scanned.borders) - 1)
 
 
 def report_of(documents: int, read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from gptcore.text.selection import (
     TRAIN,
     UNREADABLE,
     VALIDATION,
+    Scanned,
     damaged,
     decide,
     left_out,
@@ -80,10 +81,10 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
     """
     check_fraction(config)
     out.mkdir(parents=True, exist_ok=True)
-    scanned = scan(source, config)
-    (decisions,), _ = decide([scanned.documents], dataclasses.replace(config, near_duplicates=1.0))
+    scanned = scan([source], config)
+    decisions, _ = decide(scanned.documents, dataclasses.replace(config, near_duplicates=1.0))
     parts, kept = Parts(out, part_name(0)), []
-    for number, cleaned in clean_documents(source, scanned, decisions, config, parts):
+    for number, cleaned in clean_documents(source, scanned.documents["hash"], decisions, config, parts):
         known = scanned.documents[number]
         kept.append((known["hash"].tobytes(), cleaned.words, cleaned.bytes, cleaned.ftfy, known["signature"]))
     parts.close()
@@ -94,8 +95,8 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
         **{name: decided[decision] for name, decision in _DROPPED.items()},
         "bytes_read": scanned.read.bytes,
         "undecodable": scanned.read.undecodable,
-        "left_out": left_out([source.name], [scanned.documents], [decisions], []),
-        "damaged": damaged([source.name], [scanned], [decisions]),
+        "left_out": left_out([source.name], scanned, decisions, []),
+        "damaged": damaged([source.name], scanned, decisions),
     }
 
 
@@ -108,30 +109,28 @@ def compose(
     :returns: of each partition the hashes of the documents that are dropped as duplicates of earlier ones, and the
         report of :func:`gptcore.text.corpus.build_corpus` but for ``synthetic``.
     """
-    stats = []
-    for partition in partitions:
-        known = np.zeros(len(partition.documents), STATS)
-        known["hash"], known["characters"] = partition.documents["hash"], config.min_characters  # long enough, all
-        known["signature"] = partition.documents["signature"]
-        stats.append(known)
-    decisions, nearly = decide(stats, config)
-    dropped = [
-        [document["hash"].tobytes().hex() for document in partition.documents[decided > VALIDATION]]
-        for partition, decided in zip(partitions, decisions, strict=True)
-    ]
+    total = {name: sum(partition.counts[name] for partition in partitions) for name in _COUNTED}
     documents = np.concatenate([np.empty(0, _KEPT), *(partition.documents for partition in partitions)])
-    decided = np.concatenate([np.empty(0, np.uint8), *decisions])
+    borders = np.cumsum([0, *(len(partition.documents) for partition in partitions)])
+    stats = np.zeros(len(documents), STATS)
+    stats["hash"], stats["characters"] = documents["hash"], config.min_characters  # long enough, all
+    stats["signature"] = documents["signature"]
+    decided, nearly = decide(stats, config)
+    scanned = Scanned(stats, borders, Read(total["bytes_read"], total["undecodable"]), {})
+    dropped = [
+        [document["hash"].tobytes().hex() for document in partition.documents[mine > VALIDATION]]
+        for partition, mine in zip(partitions, np.split(decided, borders[1:-1]), strict=True)
+    ]
     kept, worded = decided <= VALIDATION, documents["bytes"] > 0
     train, validation = (int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION))
     unreadable = [line for partition in partitions for line in partition.counts["left_out"]]
-    total = {name: sum(partition.counts[name] for partition in partitions) for name in _COUNTED}
     counted = np.bincount(decided, minlength=7).tolist()
     for name, decision in _DROPPED.items():
         counted[decision] += total[name]
     report = {
         **report_of(
             total["read"],
-            Read(total["bytes_read"], total["undecodable"]),
+            scanned.read,
             counted,
             Cleaned(
                 train,
@@ -143,7 +142,7 @@ def compose(
             ),
             len(partitions),
         ),
-        "left_out": [*unreadable, *left_out(names, stats, decisions, nearly)][:NAMED],
+        "left_out": [*unreadable, *left_out(names, scanned, decided, nearly)][:NAMED],
         "divided": "",
         "damaged": [line for partition in partitions for line in partition.counts.get("damaged", ())][:NAMED],
     }

@@ -7,9 +7,12 @@ hand when it is decided, so the decisions of a corpus of any size are made at on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +41,11 @@ Signature = npt.NDArray[np.uint32]
 """[PERMUTATIONS]; the share of equal values estimates the Jaccard similarity of two documents' runs."""
 
 DocumentStats = npt.NDArray[np.void]
-"""One record a document of a source, in order."""
+"""One record a document, in order: of a source, or of all."""
 STATS = np.dtype([("hash", "V32"), ("characters", "<i8"), ("unreadable", "<i8"), ("signature", "<u4", (PERMUTATIONS,))])
 
 Decisions = npt.NDArray[np.uint8]
-"""One of the numbers below for each document of a source, in order."""
+"""One of the numbers below for each document, in order."""
 TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED = range(7)
 """DIVIDED: the first part is trained on and the end held out, as all documents fall into one split."""
 _UNREADABLE = 0.25  # of a document's characters; random bytes have half, a book in another encoding of Latin 5 %
@@ -111,129 +114,165 @@ class NearDuplicate:
 
 
 def near_duplicates(
-    signatures: npt.NDArray[np.uint32], numbers: Sequence[int] | npt.NDArray[np.int64], least: float
+    signatures: npt.NDArray[np.uint32], numbers: npt.NDArray[np.int64], least: float
 ) -> list[NearDuplicate]:
     """Documents that nearly repeat an earlier one, in order; each with the earliest found for it.
 
     Of documents that agree in a band each is compared with the first and with the one before it.
 
-    :param signatures: [N, PERMUTATIONS], in the order of the documents.
-    :param numbers: what the N documents are called, ascending.
+    :param signatures: [documents, PERMUTATIONS], in order; they may lie in a file.
+    :param numbers: of the documents that are compared, ascending.
     :param least: similarity from which on two documents count as nearly the same.
     """
     width = PERMUTATIONS // _BANDS
     found: dict[int, tuple[int, float]] = {}
     for band in range(_BANDS):
-        keys = np.ascontiguousarray(signatures[:, band * width : (band + 1) * width]).view(f"V{4 * width}")[:, 0]
+        keys = signatures[:, band * width : (band + 1) * width].view(f"V{4 * width}")[:, 0][numbers]
         order = np.argsort(keys, kind="stable")
-        changes = np.flatnonzero(keys[order[1:]] != keys[order[:-1]]) + 1
+        keys = keys[order]
+        changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
         borders = np.concatenate([[0], changes, [len(order)]])
         several = np.flatnonzero(np.diff(borders) > 1)  # documents that agree with no other are most of them
         for start, end in zip(borders[several], borders[several + 1], strict=True):
-            group = order[start:end]
+            group = numbers[order[start:end]].tolist()
             for before, later in pairwise(group):
-                for earlier in {int(group[0]), int(before)}:
+                for earlier in {group[0], before}:
                     similarity = float((signatures[earlier] == signatures[later]).mean())
-                    known = found.get(int(later))
+                    known = found.get(later)
                     if similarity >= least and (known is None or earlier < known[0]):
-                        found[int(later)] = (earlier, similarity)
-    return [
-        NearDuplicate(int(numbers[later]), int(numbers[earlier]), similarity)
-        for later, (earlier, similarity) in sorted(found.items())
-    ]
+                        found[later] = (earlier, similarity)
+    return [NearDuplicate(later, *earlier) for later, earlier in sorted(found.items())]
 
 
 # --- what is decided ---
 
 
-@dataclass
-class Scan:
-    """What pass 1 found in one source."""
+@dataclass(frozen=True)
+class Scanned:
+    """What pass 1 found in some sources."""
 
     documents: DocumentStats
+    borders: npt.NDArray[np.int64]
+    """How many documents there are before each source, and in all."""
     read: Read
+    """Of all of them."""
+    damaged: dict[int, Read]
+    """Of those with undecodable bytes, by their numbers."""
+
+    @classmethod
+    def together(cls, groups: Iterable[Scanned], folder: Path) -> Scanned:
+        """One of many, as they come; the documents' records go to a file without a name in ``folder``."""
+        borders, read, damaged = array("q", [0]), Read(), dict[int, Read]()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for group in groups:
+                damaged |= {len(borders) - 1 + number: own for number, own in group.damaged.items()}
+                borders.extend((borders[-1] + group.borders[1:]).tolist())
+                read += group.read
+                file.write(group.documents.tobytes())
+            file.flush()
+            documents = np.memmap(file, STATS, "r") if borders[-1] else np.empty(0, STATS)
+        return cls(documents, np.array(borders), read, damaged)
+
+    def of_source(self, number: int) -> slice:
+        """Where the documents of a source are."""
+        return slice(*self.borders[number : number + 2].tolist())
+
+    def source(self, document: int) -> int:
+        """The number of the source that holds a document."""
+        return int(np.searchsorted(self.borders, document, side="right")) - 1
 
 
-def scan(source: Source, config: CorpusConfig) -> Scan:
-    """Hash and measure every document of one file, in bounded memory.
+def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
+    """Hash and measure every document of some files, in bounded memory.
 
     A document's hash is the SHA-256 of its text after decoding and stripping, in UTF-8.
 
     :raises InputError: see :func:`gptcore.text.sources.read_documents`.
     """
-    read, found = Read(), bytearray()
+    found, borders, total, broken = bytearray(), [0], Read(), dict[int, Read]()
     compared = config.drop_duplicates and config.near_duplicates < 1
-    for text in read_documents(source, config, read):
-        digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
-        for piece in text:
-            encoded = piece.encode()
-            digest.update(encoded)
-            characters += len(piece)
-            unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
-            if 4 * encoded.count(b"\xc2") > len(piece):  # before most control characters beyond ASCII
-                unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
-            if compared:
-                sketch.update(encoded)
-        found += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
-        found += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
-    return Scan(np.frombuffer(bytes(found), STATS), read)
+    for number, source in enumerate(sources):
+        read = Read()
+        for text in read_documents(source, config, read):
+            found += _stats(text, compared)
+        if read.undecodable:
+            broken[number] = read
+        total += read
+        borders.append(len(found) // STATS.itemsize)
+    return Scanned(np.frombuffer(bytes(found), STATS), np.array(borders), total, broken)
 
 
-def decide(stats: Sequence[DocumentStats], config: CorpusConfig) -> tuple[list[Decisions], list[NearDuplicate]]:
-    """What becomes of each document, from what pass 1 noted alone; and the near duplicates, numbered over all sources.
+def _stats(text: Iterable[str], compared: bool) -> bytes:
+    """The record of one document.
+
+    :param compared: whether with a signature.
+    """
+    digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
+    for piece in text:
+        encoded = piece.encode()
+        digest.update(encoded)
+        characters += len(piece)
+        unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
+        if 4 * encoded.count(b"\xc2") > len(piece):  # before most control characters beyond ASCII
+            unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
+        if compared:
+            sketch.update(encoded)
+    signature = sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
+    return digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little") + signature
+
+
+def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, list[NearDuplicate]]:
+    """What becomes of each document, from what pass 1 noted alone; and the near duplicates by their numbers.
 
     Too short comes first, then unreadable (more than a quarter undecodable bytes and control characters); of equal
     documents the first in order is kept, and none that nearly repeats an earlier one; of the rest, a document is held
     out if its hash, as a fraction of all hashes, lies below ``validation_fraction``. So no document's split depends on
     others.
     """
-    documents = np.concatenate([np.empty(0, STATS), *stats])
-    hashes = np.frombuffer(documents["hash"].tobytes(), ">u8").reshape(-1, 4)  # [documents, 4]
+    fractions = documents["hash"][:, None].view(">u8")[:, 0].astype(np.uint64)  # of 2**64
     decisions = np.full(len(documents), TRAIN, np.uint8)
-    decisions[hashes[:, 0] < np.uint64(int(config.validation_fraction * 2**64))] = VALIDATION
+    decisions[fractions < np.uint64(int(config.validation_fraction * 2**64))] = VALIDATION
     if config.drop_duplicates:
-        order = np.lexsort(hashes.T)  # stable: among equals the first in order stays first
-        ordered = hashes[order]
-        decisions[order[1:][(ordered[1:] == ordered[:-1]).all(axis=1)]] = DUPLICATE
+        order = np.argsort(fractions)
+        again = np.flatnonzero(fractions[order[1:]] == fractions[order[:-1]])
+        alike = np.sort(order[np.union1d(again, again + 1)])
+        first = np.unique(documents["hash"][alike], return_index=True)[1]
+        decisions[np.delete(alike, first)] = DUPLICATE
     decisions[documents["unreadable"] > _UNREADABLE * documents["characters"]] = UNREADABLE
     decisions[documents["characters"] < config.min_characters] = TOO_SHORT
     nearly: list[NearDuplicate] = []
     if config.drop_duplicates and config.near_duplicates < 1:
         kept = np.flatnonzero(decisions <= VALIDATION)
-        nearly = near_duplicates(documents["signature"][kept], kept, config.near_duplicates)
+        nearly = near_duplicates(documents["signature"], kept, config.near_duplicates)
         decisions[[pair.document for pair in nearly]] = NEAR_DUPLICATE
-    return np.split(decisions, np.cumsum([len(part) for part in stats])[:-1]), nearly
+    return decisions, nearly
 
 
 @dataclass(frozen=True)
 class Held:
     """The end of a document that is held out."""
 
-    source: int
+    document: int
     start: int
     """The character before which a paragraph's end is looked for, to cut there."""
 
 
-def hold_out_end(stats: Sequence[DocumentStats], decisions: Sequence[Decisions], config: CorpusConfig) -> Held | None:
+def hold_out_end(documents: DocumentStats, decisions: Decisions, config: CorpusConfig) -> Held | None:
     """Where all documents fall into one split, mark the longest as :data:`DIVIDED`, so that its end alone is held out.
 
     As many characters as ``validation_fraction`` of all, half of that document at most. One book is the first thing
     that people try. Where there are documents of both splits, nothing changes.
     """
-    decided = np.concatenate([np.empty(0, np.uint8), *decisions])
-    n_train, n_validation = int((decided == TRAIN).sum()), int((decided == VALIDATION).sum())
+    n_train, n_validation = int((decisions == TRAIN).sum()), int((decisions == VALIDATION).sum())
     if not config.validation_fraction or bool(n_train) == bool(n_validation):
         return None
-    for decision in decisions:
-        decision[decision == VALIDATION] = TRAIN
-    characters = [
-        np.where(decision == TRAIN, part["characters"], 0) for part, decision in zip(stats, decisions, strict=True)
-    ]
-    source = max(range(len(stats)), key=lambda n: int(characters[n].max(initial=0)))
-    document = int(characters[source].argmax())
-    longest, every = int(characters[source][document]), sum(int(part.sum()) for part in characters)
-    decisions[source][document] = DIVIDED
-    return Held(source, longest - min(round(config.validation_fraction * every), longest // 2))
+    decisions[decisions == VALIDATION] = TRAIN
+    characters = np.where(decisions == TRAIN, documents["characters"], 0)
+    document = int(characters.argmax())
+    longest = int(characters[document])
+    decisions[document] = DIVIDED
+    cut = longest - min(round(config.validation_fraction * int(characters.sum())), longest // 2)
+    return Held(document, cut)
 
 
 NAMED = 100
@@ -241,40 +280,38 @@ NAMED = 100
 
 
 def left_out(
-    names: Sequence[str],
-    stats: Sequence[DocumentStats],
-    decisions: Sequence[Decisions],
-    nearly: Sequence[NearDuplicate],
+    names: Sequence[str], scanned: Scanned, decisions: Decisions, nearly: Sequence[NearDuplicate]
 ) -> list[str]:
     """The first documents that were dropped for what they hold, each in a line that says why.
 
     :param names: of the sources; a document of a source with several is called by its number, too.
     """
-    called = [
-        name if len(part) == 1 else f"{name}, document {number}"
-        for name, part in zip(names, stats, strict=True)
-        for number in range(1, len(part) + 1)
-    ]
-    documents = np.concatenate([np.empty(0, STATS), *stats])
-    unreadable = np.flatnonzero(np.concatenate([np.empty(0, np.uint8), *decisions]) == UNREADABLE)
+
+    def called(document: int) -> str:
+        own = scanned.of_source(source := scanned.source(document))
+        several = f", document {document - own.start + 1}" if own.stop - own.start > 1 else ""
+        return names[source] + several
+
+    documents = scanned.documents
+    unreadable = np.flatnonzero(decisions == UNREADABLE)
     lines = [
-        f"{called[n]}: no text: {documents['unreadable'][n] / documents['characters'][n]:.0%} of it are undecodable "
+        f"{called(n)}: no text: {documents['unreadable'][n] / documents['characters'][n]:.0%} of it are undecodable "
         "bytes and control characters"
         for n in unreadable[:NAMED]
     ]
     for pair in nearly[: NAMED - len(lines)]:
-        alike = f"nearly the same as {called[pair.earlier]} ({pair.similarity:.0%} of the runs of 13 words)"
-        lines.append(f"{called[pair.document]}: {alike}")
+        alike = f"nearly the same as {called(pair.earlier)} ({pair.similarity:.0%} of the runs of 13 words)"
+        lines.append(f"{called(pair.document)}: {alike}")
     return lines
 
 
-def damaged(names: Sequence[str], scans: Sequence[Scan], decisions: Sequence[Decisions]) -> list[str]:
+def damaged(names: Sequence[str], scanned: Scanned, decisions: Decisions) -> list[str]:
     """The first sources with kept documents that have bytes which are no UTF-8, each in a line with an example."""
     return [
-        f"{name}: no UTF-8 in {read.undecodable:,} of {read.bytes:,} bytes ({read.undecodable / read.bytes:.2%}), "
+        f"{names[n]}: no UTF-8 in {read.undecodable:,} of {read.bytes:,} bytes ({read.undecodable / read.bytes:.2%}), "
         f"which became U+FFFD, as in {read.example!r}"
-        for name, read, decided in zip(names, (scan.read for scan in scans), decisions, strict=True)
-        if read.undecodable and np.isin(decided, (TRAIN, VALIDATION, DIVIDED)).any()
+        for n, read in scanned.damaged.items()
+        if np.isin(decisions[scanned.of_source(n)], (TRAIN, VALIDATION, DIVIDED)).any()
     ][:NAMED]
 
 

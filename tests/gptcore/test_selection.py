@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
 from gptcore.text.corpus import build_corpus
+from gptcore.text.decoding import Read
 from gptcore.text.partition import Partition, clean_partition, compose
 from gptcore.text.parts import read_corpus
-from gptcore.text.selection import PERMUTATIONS, RUN, Sketch, near_duplicates
+from gptcore.text.selection import PERMUTATIONS, RUN, STATS, Scanned, Sketch, decide, near_duplicates
 from gptcore.text.sources import RawCorpus, find_sources
 from tests.realdata import real_data
 
@@ -68,10 +71,33 @@ def test_groups_of_near_duplicates_keep_their_first() -> None:
     rows = [base[0], base[1], base[0].copy(), base[2], base[0].copy(), base[1].copy()]
     rows[2][:6] += 1
     rows[4][:20] += 1  # too far from the first
-    found = near_duplicates(np.stack(rows), [10, 11, 12, 13, 14, 15], 0.8)
-    assert [(pair.document, pair.earlier) for pair in found] == [(12, 10), (15, 11)]
+    found = near_duplicates(np.stack([rows[0], *rows]), np.arange(1, 7), 0.8)  # the first of all is not compared
+    assert [(pair.document, pair.earlier) for pair in found] == [(3, 1), (6, 2)]
     assert found[0].similarity == 1 - 6 / PERMUTATIONS
-    assert near_duplicates(np.zeros((0, PERMUTATIONS), np.uint32), [], 0.8) == []
+    assert near_duplicates(np.stack(rows), np.arange(0), 0.8) == []
+
+
+def test_a_few_hundred_bytes_are_held_for_each_file_of_one_document(tmp_path: Path) -> None:
+    number, draws = 4000, np.random.default_rng(0)
+    for n in range(number):
+        (tmp_path / f"a-book-of-some-name-{n:05d}.txt").touch()
+
+    def scanned() -> Iterator[Scanned]:
+        for _ in range(0, number, 8):
+            found = np.zeros(8, STATS)
+            found["hash"] = np.frombuffer(draws.bytes(8 * 32), "V32")
+            found["characters"], found["signature"] = 5000, draws.integers(1 << 32, size=(8, PERMUTATIONS))
+            yield Scanned(found, np.arange(9), Read(5000), {})
+
+    decide(next(scanned()).documents, CorpusConfig())  # imports
+    tracemalloc.start()
+    sources = find_sources(str(tmp_path))
+    decisions, nearly = decide(Scanned.together(scanned(), tmp_path).documents, CorpusConfig())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(sources) == len(decisions) == number
+    assert not nearly
+    assert peak < 400 * number
 
 
 def edition(words: list[str], seed: int) -> str:
@@ -129,8 +155,8 @@ def test_one_of_the_real_books_is_another_and_no_other_pair_is() -> None:
     from gptcore.text.corpus import scan
 
     config = CorpusConfig()
-    rows = np.stack([scan(source, config).documents["signature"][0] for source in sources])
-    found = near_duplicates(rows, range(len(sources)), 0.5)
+    rows = np.stack([scan([source], config).documents["signature"][0] for source in sources])
+    found = near_duplicates(rows, np.arange(len(sources)), 0.5)
     assert [(sources[pair.document].name, sources[pair.earlier].name) for pair in found] == [
         ("pg2641.txt", "Forster_View_1908.txt")
     ]

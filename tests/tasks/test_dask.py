@@ -77,7 +77,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return {"root": root, **all_stages(root / "here", map)}
 
 
-_WORK = ("_scan_group", "_clean_group", "_count_run", "_add_up", "encode_part", "_write", "_count_rows")
+_WORK = ("scan", "_clean_group", "_count_run", "_add_up", "encode_part", "_write", "_count_rows")
 
 
 def small(patch: pytest.MonkeyPatch) -> None:

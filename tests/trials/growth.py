@@ -218,6 +218,7 @@ def main() -> None:
                 if log:
                     with open(log, "a", encoding="utf-8") as file:
                         file.write(json.dumps(asdict(cost)) + "\n")
+    known.sort(key=lambda cost: cost.megabytes)
     print(table(known), end="")
     if given.out:
         draw(known, given.out / "growth.png")
