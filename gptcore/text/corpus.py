@@ -118,22 +118,22 @@ def build_corpus(
     with _bar(progress, "scan", groups) as done:
         scanned = Scanned.together(done(map(partial(scan, config=config), groups)), out)
     decisions, nearly = decide(scanned.documents, config)
-    names = [source.name for source in sources]
-    named: dict[str, Any] = {
-        "left_out": left_out(names, scanned, decisions, nearly),
-        "damaged": damaged(names, scanned, decisions),
-        "divided": "",
-    }
-    if held := hold_out_end(scanned.documents, decisions, config):
-        named["divided"] = f"{names[scanned.source(held.document)]}, from character {held.start:,} on"
+    held, cut = hold_out_end(scanned.documents, decisions, config) or (0, 0)
     require_training_text(corpus.url, _report(scanned, decisions), config)
     (out / _DONE).mkdir(exist_ok=True)
     (out / "report.json").unlink(missing_ok=True)
-    jobs = _jobs(groups, scanned, decisions, out, config, held.start if held else 0)
+    jobs = _jobs(groups, scanned, decisions, config, cut)
     with _bar(progress, "clean", groups) as done:
-        cleaned = sum(done(map(_clean_group, jobs)), Cleaned())
+        cleaned = sum(done(map(partial(_clean_group, out=out, config=config, cut=cut), jobs)), Cleaned())
     _remove_strangers(out, len(groups))
-    report = {**_report(scanned, decisions, cleaned), **named, "synthetic": is_synthetic(corpus.url)}
+    names = [source.name for source in sources]
+    report = {
+        **_report(scanned, decisions, cleaned),
+        "left_out": left_out(names, scanned, decisions, nearly),
+        "damaged": damaged(names, scanned, decisions),
+        "divided": f"{names[scanned.source(held)]}, from character {cut:,} on" if cut else "",
+        "synthetic": is_synthetic(corpus.url),
+    }
     require_training_text(corpus.url, report, config)
     write_json_atomic(out / "report.json", report)
     return report
@@ -248,17 +248,8 @@ class _Job:
     hashes: npt.NDArray[np.void]
     """Of all documents."""
     decisions: Decisions
-    out: Path
-    config: CorpusConfig
     key: str
     """Digest of all that the group's files depend on."""
-    cut: int = 0
-    """Where a divided document's end begins."""
-
-    @property
-    def record(self) -> Path:
-        """Written when the group is finished, with its key and counts."""
-        return self.out / _DONE / f"{self.index:05d}.json"
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int], most: int = 0) -> list[tuple[T, ...]]:
@@ -278,12 +269,7 @@ def grouped(items: Iterable[T], size: Callable[[T], int], most: int = 0) -> list
 
 
 def _jobs(
-    groups: Sequence[tuple[Source, ...]],
-    scanned: Scanned,
-    decisions: Decisions,
-    out: Path,
-    config: CorpusConfig,
-    cut: int,
+    groups: Sequence[tuple[Source, ...]], scanned: Scanned, decisions: Decisions, config: CorpusConfig, cut: int
 ) -> Iterator[_Job]:
     end = 0
     for index, group in enumerate(groups):
@@ -293,22 +279,23 @@ def _jobs(
         content = hashlib.sha256(borders.tobytes() + documents.tobytes() + decided.tobytes()).hexdigest()
         names = [(source.name, source.size) for source in group]
         key = sha256_json({"sources": names, "content": content, "config": asdict(config), "cut": cut})
-        yield _Job(index, group, borders, np.array(documents["hash"]), decided, out, config, key, cut)
+        yield _Job(index, group, borders, np.array(documents["hash"]), decided, key)
 
 
-def _clean_group(job: _Job) -> Cleaned:
+def _clean_group(job: _Job, out: Path, config: CorpusConfig, cut: int) -> Cleaned:
     """Clean a group into its parts, or recognise those that an interrupted build has left complete."""
-    if job.record.exists() and (record := read_json(job.record))["key"] == job.key:
-        return Cleaned(**record["cleaned"])
-    job.record.unlink(missing_ok=True)
+    record = out / _DONE / f"{job.index:05d}.json"  # written when the group is finished
+    if record.exists() and (known := read_json(record))["key"] == job.key:
+        return Cleaned(**known["cleaned"])
+    record.unlink(missing_ok=True)
     cleaned = Cleaned()
-    parts = Parts(job.out, part_name(job.index))
+    parts = Parts(out, part_name(job.index))
     for source, (first, end) in zip(job.sources, pairwise(job.borders), strict=True):
         own = slice(first, end)
-        for _, made in clean_documents(source, job.hashes[own], job.decisions[own], job.config, parts, job.cut):
+        for _, made in clean_documents(source, job.hashes[own], job.decisions[own], config, parts, cut):
             cleaned += made
     parts.close()
-    write_json_atomic(job.record, {"key": job.key, "cleaned": asdict(cleaned)})
+    write_json_atomic(record, {"key": job.key, "cleaned": asdict(cleaned)})
     return cleaned
 
 
@@ -328,8 +315,8 @@ def _bar(
 ) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
     """A pass-through for the results of ``groups`` that shows how many bytes of sources are behind them."""
     sizes = [sum(source.size for source in group) for group in groups]
-    shown = progress is None
-    with tqdm(total=sum(sizes), desc=name, unit="B", unit_scale=True, disable=None if shown else True) as bar:
+    hidden = True if progress else None  # None: unless on a terminal
+    with tqdm(total=sum(sizes), desc=name, unit="B", unit_scale=True, disable=hidden) as bar:
 
         def passing(results: Iterable[Any]) -> Iterator[Any]:
             done = 0
@@ -350,17 +337,14 @@ def _report(scanned: Scanned, decisions: Decisions, cleaned: Cleaned | None = No
     """The report of the build; before pass 2, with nothing kept but the expected number of training documents."""
     decided = np.bincount(decisions, minlength=7).tolist()
     expected = Cleaned(decided[TRAIN] + decided[DIVIDED], decided[VALIDATION] + decided[DIVIDED], decided[DIVIDED])
-    return report_of(len(decisions), scanned.read, decided, cleaned or expected, len(scanned.borders) - 1)
+    return report_of(scanned.read, decided, cleaned or expected, len(scanned.borders) - 1)
 
 
-def report_of(documents: int, read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int) -> dict[str, Any]:
-    """The report of so many documents.
-
-    :param decided: how many there are of each decision.
-    """
+def report_of(read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int) -> dict[str, Any]:
+    """The report of a corpus; ``decided``: how many documents there are of each decision."""
     return {
         "documents": {
-            "read": documents,
+            "read": sum(decided),
             "kept": cleaned.train + cleaned.validation - cleaned.divided,
             "train": cleaned.train,
             "validation": cleaned.validation,

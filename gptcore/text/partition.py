@@ -129,7 +129,6 @@ def compose(
         counted[decision] += total[name]
     report = {
         **report_of(
-            total["read"],
             scanned.read,
             counted,
             Cleaned(

@@ -37,9 +37,6 @@ _LOWER = bytes(byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
 # Of letters beyond ASCII the first byte in UTF-8 stays, which tells enough in a run; typographic marks go whole.
 _DELETED = bytes(byte for byte in range(128) if not chr(byte).isalnum()) + bytes([*range(0x80, 0xC0), 0xC2, 0xE2, 0xEF])
 
-Signature = npt.NDArray[np.uint32]
-"""[PERMUTATIONS]; the share of equal values estimates the Jaccard similarity of two documents' runs."""
-
 DocumentStats = npt.NDArray[np.void]
 """One record a document, in order: of a source, or of all."""
 STATS = np.dtype([("hash", "V32"), ("characters", "<i8"), ("unreadable", "<i8"), ("signature", "<u4", (PERMUTATIONS,))])
@@ -70,8 +67,11 @@ class Sketch:
         if len(self._letters) >= _BATCH:
             self._look()
 
-    def signature(self) -> Signature:
-        """That of all pieces; a document in which no run is looked at counts as one run, all of it."""
+    def signature(self) -> npt.NDArray[np.uint32]:
+        """[PERMUTATIONS], of all pieces: the share of equal values estimates two documents' Jaccard similarity.
+
+        A document in which no run is looked at counts as one run, all of it.
+        """
         if len(self._letters) < RUN and not self._looked_at:
             self._letters += b" " * (RUN - len(self._letters))
         self._look()
@@ -194,31 +194,23 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
     for number, source in enumerate(sources):
         read = Read()
         for text in read_documents(source, config, read):
-            found += _stats(text, compared)
+            digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
+            for piece in text:
+                encoded = piece.encode()
+                digest.update(encoded)
+                characters += len(piece)
+                unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
+                if 4 * encoded.count(b"\xc2") > len(piece):  # before most control characters beyond ASCII
+                    unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
+                if compared:
+                    sketch.update(encoded)
+            found += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
+            found += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
         if read.undecodable:
             broken[number] = read
         total += read
         borders.append(len(found) // STATS.itemsize)
     return Scanned(np.frombuffer(bytes(found), STATS), np.array(borders), total, broken)
-
-
-def _stats(text: Iterable[str], compared: bool) -> bytes:
-    """The record of one document.
-
-    :param compared: whether with a signature.
-    """
-    digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
-    for piece in text:
-        encoded = piece.encode()
-        digest.update(encoded)
-        characters += len(piece)
-        unreadable += len(encoded) - len(encoded.translate(None, _NOT_TEXT)) + piece.count("\ufffd")
-        if 4 * encoded.count(b"\xc2") > len(piece):  # before most control characters beyond ASCII
-            unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
-        if compared:
-            sketch.update(encoded)
-    signature = sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
-    return digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little") + signature
 
 
 def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, list[NearDuplicate]]:
@@ -248,20 +240,13 @@ def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, l
     return decisions, nearly
 
 
-@dataclass(frozen=True)
-class Held:
-    """The end of a document that is held out."""
-
-    document: int
-    start: int
-    """The character before which a paragraph's end is looked for, to cut there."""
-
-
-def hold_out_end(documents: DocumentStats, decisions: Decisions, config: CorpusConfig) -> Held | None:
+def hold_out_end(documents: DocumentStats, decisions: Decisions, config: CorpusConfig) -> tuple[int, int] | None:
     """Where all documents fall into one split, mark the longest as :data:`DIVIDED`, so that its end alone is held out.
 
     As many characters as ``validation_fraction`` of all, half of that document at most. One book is the first thing
     that people try. Where there are documents of both splits, nothing changes.
+
+    :returns: its number, and the character before which a paragraph's end is looked for, to cut there.
     """
     n_train, n_validation = int((decisions == TRAIN).sum()), int((decisions == VALIDATION).sum())
     if not config.validation_fraction or bool(n_train) == bool(n_validation):
@@ -271,8 +256,7 @@ def hold_out_end(documents: DocumentStats, decisions: Decisions, config: CorpusC
     document = int(characters.argmax())
     longest = int(characters[document])
     decisions[document] = DIVIDED
-    cut = longest - min(round(config.validation_fraction * int(characters.sum())), longest // 2)
-    return Held(document, cut)
+    return document, longest - min(round(config.validation_fraction * int(characters.sum())), longest // 2)
 
 
 NAMED = 100

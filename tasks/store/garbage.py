@@ -20,14 +20,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import parse_json
 from gptcore.base.filesystems import file_system, names_in, require_s3
 from tasks.store.artifact import check_name
 from tasks.store.counts import Generated
 from tasks.store.locks import exclusive_now, is_locked, lock_file
-from tasks.store.manifest import MANIFEST, problem_of
+from tasks.store.manifest import MANIFEST
 from tasks.store.presence import noted
-from tasks.store.records import remove, unmark
+from tasks.store.records import parsed, remove, unmark
 from tasks.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -134,7 +133,9 @@ def _finished(store: Store, fs: Any, stage: str, folders: Mapping[str, _Folder])
         if MANIFEST not in folder.files:
             yield folder.item("remains", stage, digest, store.url, busy)
             continue
-        manifest, problem = _manifest(manifests[f"{folder.path}/{MANIFEST}"], stage, digest)
+        data = manifests[f"{folder.path}/{MANIFEST}"]
+        read = f"unreadable: {data}" if isinstance(data, Exception) else parsed(data, stage, digest)
+        manifest, problem = ({}, read) if isinstance(read, str) else (read, "")
         root = manifest.get("root")
         for name in sorted({path.partition("/")[0] for path in folder.files if "/" in path} if root else ()):
             if name.startswith("files-") and name != root:  # of a host that was second, or was killed
@@ -145,18 +146,6 @@ def _finished(store: Store, fs: Any, stage: str, folders: Mapping[str, _Folder])
         found = folder.item("artifact", stage, digest, store.url, busy, reads)
         changed = _time(manifest.get("created")) or found.changed
         yield replace(found, size=size, changed=changed, manifest=manifest, problem=problem)
-
-
-def _manifest(data: bytes | Exception, stage: str, digest: str) -> tuple[dict[str, Any], str]:
-    """A manifest that can be believed, or none and why."""
-    if isinstance(data, Exception):
-        return {}, f"unreadable: {data}"
-    try:
-        manifest = parse_json(data)
-    except ValueError as error:
-        return {}, f"unreadable: {error}"
-    problem = problem_of(manifest, stage, digest)
-    return ({}, problem) if problem else (manifest, "")
 
 
 def _workspaces(store: Store, kind: Kind, section: str) -> Iterator[Item]:

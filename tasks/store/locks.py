@@ -218,7 +218,10 @@ def is_locked(path: Path) -> bool:
 
     :raises InputError: the file system keeps no locks.
     """
-    return is_locked_here(path) or is_held_elsewhere(path)
+    if is_locked_here(path):
+        return True
+    last, text = _last(path)
+    return last is not None and _lives(path, last, text)
 
 
 class LostLock(RuntimeError):
@@ -286,12 +289,6 @@ def claim(lock: Path, what: str, watch: Watch | None = None) -> Holder | None:
         record.unlink(missing_ok=True)
         return None
     return Holder(lock, what, record)
-
-
-def is_held_elsewhere(lock: Path) -> bool:
-    """Whether a living process of another host has a record at a lock file that nobody has locked here."""
-    last, text = _last(lock)
-    return last is not None and _lives(lock, last, text)
 
 
 def _chain(lock: Path) -> Iterator[tuple[Path, str]]:

@@ -102,7 +102,9 @@ def _read(fs: Any, folder: str, stage: str, digests: list[str]) -> Iterator[tupl
             continue  # deleted since it was listed
         if isinstance(data, Exception):
             raise data
-        yield digest, parsed(data, stage, digest)
+        manifest = parsed(data, stage, digest)
+        rootless = isinstance(manifest, dict) and not isinstance(manifest.get("root"), str)
+        yield digest, "unreadable: it names no folder of files" if rootless else manifest
 
 
 def read_small(fs: Any, path: str) -> bytes:
@@ -120,13 +122,11 @@ def _whole(fs: Any) -> dict[str, int]:
 
 
 def parsed(data: bytes, stage: str, digest: str) -> Manifest | str:
-    """The manifest of an artifact in a remote store, or what is wrong with it in words."""
+    """An artifact's manifest from its file, or what is wrong with it in words."""
     try:
         manifest = parse_json(data)
     except ValueError as error:
-        manifest = f"unreadable: {error}"
-    if isinstance(manifest, dict) and not isinstance(manifest.get("root"), str):
-        manifest = "unreadable: it names no folder of files"
+        return f"unreadable: {error}"
     problem = problem_of(manifest, stage, digest)
     return dict(manifest) if problem is None else problem
 

@@ -1,7 +1,7 @@
 """What finding a model costs in a store of many, on the S3 server of `gptmill up --full`.
 
-The artifacts are made up: manifests as stages write them, with a byte for each file. `ARTIFACTS=10000` for as many
-fine-tunes (they take some minutes to be sent).
+The artifacts are made up: manifests as stages write them, with a byte for each file, and the pack of manifests as those
+who publish keep it up. `ARTIFACTS=10000` for as many fine-tunes (they take some minutes to be sent).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from gptcore.base.settings import recorded
 from gptcore.config import ModelConfig
 from gptcore.nlu.registry import REGISTRY
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.manifest import Manifest
+from tasks.store.records import _ONE_IN, share
 from tasks.store.references import best_models, fine_tuned_model
 from tasks.store.store import Store
 from tests.benchmarks.table import Rate, line
@@ -39,6 +41,7 @@ _TURNS = 5
 _FILES = ("model/config.json", "model/model.safetensors", "predictions/dev.jsonl", "metrics.jsonl", "result.json")
 _AT_ONCE = 3_000  # objects
 _ROOT = "files-0123456789ab"
+_BYTE = b"x"
 
 
 def run(_seconds: float, folder: Path) -> None:
@@ -76,14 +79,20 @@ def _measure(store: Store, checkpoint: Artifact, model: Artifact) -> None:
     def latest() -> Artifact:
         return fine_tuned_model(store, "latest", "rte")
 
+    packed = fs.cat_file(pack) if fs.exists(pack) else b""
+
     def forgets() -> None:
         shutil.rmtree(kept, ignore_errors=True)
+        if packed:
+            fs.pipe_file(pack, packed)  # as the last of those who publish left it
 
+    lookup("latest of a task, by a new host", latest, forgets)
+    if packed:
+        shutil.rmtree(kept)
+        fs.rm_file(pack)
+        lookup("latest of a task, by a new host without a pack", latest, turns=1)
     lookup("a whole digest", lambda: store.resolve(model.digest, "finetune"))
     lookup("the beginning of a digest", lambda: store.resolve(model.short, "finetune"))
-    lookup("latest of a task, by the very first host", latest, turns=1)
-    if fs.exists(pack):
-        lookup("latest of a task, by a new host", latest, forgets)
     lookup("latest of a task", latest)
     lookup("best of a task", lambda: fine_tuned_model(store, "best", "rte"))
     lookup("best of every task", lambda: best_models(store, checkpoint, False))
@@ -113,10 +122,12 @@ def _filled(store: Store) -> tuple[Store, Artifact, Artifact]:
     fs, base = fsspec.core.url_to_fs(store.url)
     objects: dict[str, bytes] = {}
     for number, recipe in enumerate([words, *pretrained, *rows.values(), *tuned]):
-        objects |= _objects(base, recipe, number)
-        if len(objects) > _AT_ONCE or recipe is tuned[-1]:
+        manifest = _manifest(recipe, number)
+        objects |= _objects(base, manifest)
+        if len(objects) > _AT_ONCE or recipe is tuned[-1] or int(recipe.digest[:8], 16) % _ONE_IN == 0:
             fs.pipe(objects)
             objects = {}
+            share(fs, base, manifest, store.scratch)
     return store, store.artifact("pretrain", pretrained[0].digest), store.artifact("finetune", tuned[0].digest)
 
 
@@ -126,20 +137,18 @@ def _recipe(
     return Recipe(stage, 1, {"number": number, **(config or {})}, inputs or {})
 
 
-def _objects(base: str, recipe: Recipe, number: int) -> dict[str, bytes]:
-    """What a stage would have published: files, manifest and mark."""
-    byte = b"x"
+def _manifest(recipe: Recipe, number: int) -> Manifest:
     inputs = {
         role: {"digest": item} if isinstance(item, str) else {"stage": item.stage, "digest": item.digest}
         for role, item in recipe.inputs.items()
     }
-    manifest = {
+    return {
         "stage": recipe.stage,
         "version": 1,
         "digest": recipe.digest,
         "config": recipe.config,
         "inputs": inputs,
-        "files": [{"path": path, "size": 1, "sha256": hashlib.sha256(byte).hexdigest()} for path in _FILES],
+        "files": [{"path": path, "size": 1, "sha256": hashlib.sha256(_BYTE).hexdigest()} for path in _FILES],
         "counts": {
             "dev/score": number % 97 / 97,
             "rows": {"dev": 9},
@@ -150,9 +159,14 @@ def _objects(base: str, recipe: Recipe, number: int) -> dict[str, bytes]:
         "duration_seconds": 1.0,
         "root": _ROOT,
     }
-    folder = f"{base}/{recipe.stage}/{recipe.digest}"
+
+
+def _objects(base: str, manifest: Manifest) -> dict[str, bytes]:
+    """What a stage would have published: files, manifest and mark."""
+    stage, digest = manifest["stage"], manifest["digest"]
+    folder = f"{base}/{stage}/{digest}"
     return {
-        **{f"{folder}/{_ROOT}/{path}": byte for path in _FILES},
+        **{f"{folder}/{_ROOT}/{path}": _BYTE for path in _FILES},
         f"{folder}/manifest.json": json.dumps(manifest, sort_keys=True, indent=2).encode(),
-        f"{base}/.manifests/{recipe.stage}/{recipe.digest}-{_ROOT}/published": b"",
+        f"{base}/.manifests/{stage}/{digest}-{_ROOT}/published": b"",
     }
