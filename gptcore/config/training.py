@@ -22,6 +22,8 @@ SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room fo
 LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
 POOLINGS = ("last", "mean")
+NGRAM_PIECES = 5
+"""The longest n-grams that a task's model may have beside its network."""
 SELECTIONS = {
     "held-out": "held-out training rows",
     "refit": "held-out training rows, then all training rows learnt from",
@@ -229,6 +231,10 @@ class FinetuneConfig(TrainingConfig):
     """What tells the linear layer of a sequence. last, or None: the state of its last token (section 3.2), an encoder's
     summary. mean: the mean of all its states beside that, for what lies in its words more than in their order. Answers
     that are places of a text have neither."""
+    ngrams: int | None = setting(None, least=0, most=NGRAM_PIECES, off=0)
+    """Up to how many pieces the n-grams have whose linear layer is fitted on the training rows once the network is
+    trained; its logits are added to the network's with the weight, 0 among them, that the rows of ``select`` choose.
+    Answers that are places of a text have none. None or 0: none."""
     select: str | None = setting("held-out", among=tuple(SELECTIONS), off="dev")
     """What the epoch that is kept is chosen on. held-out: a tenth of the training rows, which are not trained on
     (:func:`gptcore.nlu.rows.held_out_rows`); refit: the same rows say how many epochs, for which all training rows are
@@ -282,6 +288,7 @@ class FinetuneConfig(TrainingConfig):
             object.__setattr__(self, "select", None)
         apart: dict[str, dict[str, object]] = {
             "from_task": {"pretrained": True, "n_transfer": None, "original": False},
+            "ngrams": {"original": False},
             "taught": {"pretrained": True, "original": False, "from_task": None, "lm_coef": 0.0, "layer_decay": None},
         }
         for name, others in apart.items():

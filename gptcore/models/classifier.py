@@ -32,11 +32,13 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.base.settings import LARGEST_SIZE, recorded
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
+from gptcore.config.training import NGRAM_PIECES
 from gptcore.families import FAMILIES
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights, without_heads
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.network import LanguageModel, Network, build_model, initialise, next_token_network, shapes_only
+from gptcore.models.ngrams import NGrams
 from gptcore.nlu.forms import FORMS, form_named
 
 _RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0
@@ -77,6 +79,8 @@ class Classifier(nn.Module, ABC):
         self.clf_pdrop = clf_pdrop
         self.pooling = None if self.row_form.places else pooling
         self.head = nn.Linear(width, n_outputs)
+        self.ngrams: NGrams | None = None
+        """What its n-grams tell of a sequence beside the network; fitted once that is trained."""
 
     @classmethod
     @abstractmethod
@@ -106,6 +110,21 @@ class Classifier(nn.Module, ABC):
         """Whether in training the states of what an example's choices begin with are the same in each."""
         return False
 
+    def task_logits(self, summary: Tensor, tokens: Tensor, ends: Tensor) -> Tensor:
+        """[B, K], or [B, C] for choices, of what stands for each sequence.
+
+        :param summary: [B, C, D].
+        :param tokens: [B, C, T], and ``ends``, [B, C], the last positions that are no padding.
+        """
+        words = self.ngrams(tokens, ends) if self.ngrams else None  # (B, C, K)
+        if not self.row_form.choices:
+            summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
+            words = None if words is None else words.sum(dim=1, keepdim=True)
+        # One mask for all choices of an example, so that none of them is favoured (original code).
+        summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
+        logits: Tensor = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
+        return (logits if words is None else logits + words).flatten(1)
+
     def save(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest) and ``model.safetensors``."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +132,7 @@ class Classifier(nn.Module, ABC):
         write_bytes_atomic(folder / "model.safetensors", save(tensors))
         head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
         head |= {"pooling": self.pooling} if self.pooling else {}
+        head |= {"ngrams": self.ngrams.longest} if self.ngrams else {}
         model = {"family": self.network.config.family, **recorded(self.network.config)}
         write_json_atomic(folder / "config.json", {"model": model, "head": head, **extra})
 
@@ -130,28 +150,36 @@ class Classifier(nn.Module, ABC):
             raise InputError(f"{where}: no entry 'head'; expected a fine-tuned model, not a pre-trained one")
         head = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
         head["form"] = _RECORDED_BEFORE.get(head["form"], head["form"])
-        rate = head.get("clf_pdrop")
+        rate, longest = head.get("clf_pdrop"), head.get("ngrams")
         if (
             head["form"] not in FORMS
             or not 0 < head["n_outputs"] <= LARGEST_SIZE
             or isinstance(rate, bool)
             or not isinstance(rate, int | float)
             or head.get("pooling") not in (None, "mean")
+            or longest not in (None, *range(1, NGRAM_PIECES + 1))
         ):
-            raise InputError(f"{where}: head: found {head!r:.200}, expected form, n_outputs, clf_pdrop and pooling")
+            named = "form, n_outputs, clf_pdrop, pooling and ngrams"
+            raise InputError(f"{where}: head: found {head!r:.200}, expected {named}")
         network = network_config(config.get("model"), f"{where}: model")
         kind: type[Classifier] = FAMILIES[network.family].part("head")
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
         if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
         given = str(where), Head(head["form"], head["n_outputs"], rate, head.get("pooling"))
+
+        def made() -> Classifier:
+            classifier = kind.over(build_model(network), *given)
+            classifier.ngrams = NGrams(longest, classifier.n_outputs) if longest else None
+            return classifier
+
         with shapes_only():  # the sizes may be anybody's
-            expected = kind.over(build_model(network), *given).state_dict()
+            expected = made().state_dict()
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         if shapes != {name: tensor.shape for name, tensor in expected.items()}:
             odd = sorted(name for name in {*shapes, *expected} if name not in shapes or name not in expected)
             raise InputError(f"{folder}: model.safetensors has other tensors than {where} says ({', '.join(odd[:3])})")
-        model = kind.over(build_model(network), *given)
+        model = made()
         model.load_state_dict(tensors)
         return model.eval(), config
 
@@ -235,12 +263,7 @@ class ClassificationModel(Classifier):
                 # order, those of an index on several threads in any.
                 states = flat[lm_positions] if places is None else F.embedding(places[lm_positions], flat)
                 found = states, table
-        if not self.row_form.choices:
-            summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
-        # One mask for all choices of an example, so that none of them is favoured (original code).
-        summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
-        logits = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
-        return logits.flatten(1), found
+        return self.task_logits(summary, tokens, clf_position), found
 
     def _states(self, tokens: Tensor, clf_position: Tensor, table: Tensor) -> tuple[Tensor, Tensor | None]:
         """States [N, D], and which of them is that of each of the B*C*T positions; None: they are these."""
@@ -331,10 +354,7 @@ class EncoderClassificationModel(Classifier):
         if self.layer is not None:
             summary = F.relu(self.layer(summary))
         summary = summary.view(n_rows, n_sequences, -1)  # (B, C, D)
+        ends = (torch.ones_like(tokens) if mask is None else mask).sum(dim=-1) - 1  # (B, C)
         if self.pooling:
-            real = torch.ones_like(tokens) if mask is None else mask
-            summary = summary + mean_state(states.view(*tokens.shape, -1), real.sum(dim=-1) - 1)
-        # One mask for all choices of an example, so that none of them is favoured, as GPT-1's original code has it.
-        summary = summary * dropout(torch.ones_like(summary[:, :1]), self.clf_pdrop, self.training)
-        logits: Tensor = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
-        return logits.flatten(1), None
+            summary = summary + mean_state(states.view(*tokens.shape, -1), ends)
+        return self.task_logits(summary, tokens, ends), None

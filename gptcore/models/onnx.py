@@ -119,10 +119,7 @@ class _Graph(nn.Module):
         summary = hidden.gather(1, ends).reshape(B, C, -1)  # (B, C, D)
         if self.model.pooling:
             summary = summary + mean_state(hidden.reshape(B, C, T, -1), clf_position)
-        if not self.model.row_form.choices:
-            summary = summary.sum(dim=1, keepdim=True)  # (B, 1, D)
-        logits: Tensor = self.model.head(summary)
-        return logits.flatten(1)
+        return self.model.task_logits(summary, tokens, clf_position)
 
 
 class _MarkedGraph(nn.Module):

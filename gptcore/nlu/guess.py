@@ -78,7 +78,12 @@ def _finetuning(form: str, n_rows: int) -> Fields:
         "finetune.epochs": (epochs, f"readings of {n_rows:,} rows, the best one kept; a large model needs {usual}")
     }
     pooled = {"finetune.pooling": ("mean", "all of its words tell it, not the last position alone")}
-    return {**(often if epochs > usual else {}), **(pooled if form in _OF_WORDS else {})}
+    beside = {"finetune.ngrams": (3, "what up to three pieces in a row tell counts beside the network")}
+    return {
+        **(often if epochs > usual else {}),
+        **(pooled if form in _OF_WORDS else {}),
+        **({} if FORMS[form].places else beside),
+    }
 
 
 def task_text(fields: Fields) -> str:

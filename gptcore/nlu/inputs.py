@@ -148,9 +148,14 @@ class TaskBatch:
         return {name: mark for name in MARKS if (mark := getattr(self, name)) is not None}
 
     @property
+    def ends(self) -> torch.Tensor:
+        """The last position of each sequence that is no padding: (B, C)."""
+        return self.clf_position if self.mask is None else self.mask.sum(dim=-1) - 1
+
+    @property
     def n_tokens(self) -> int:
         """Tokens of all sequences, specials included."""
-        return int((self.clf_position + 1).sum() if self.mask is None else self.mask.sum())
+        return int((self.ends + 1).sum())
 
     def to(self, device: torch.device | str) -> TaskBatch:
         """The same batch on another device."""

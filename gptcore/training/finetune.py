@@ -57,6 +57,7 @@ from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Monitor, Progression, Trainer, Training, Unwatched
+from gptcore.training.ngrams import add_ngrams
 from gptcore.training.optim import finetuning_schedule, rates_by_depth
 
 _CHECKPOINT_SECONDS = 60.0
@@ -185,7 +186,14 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     else:
         progress = Trainer(training, job.workspace, world, stop).run()
         shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
-    _finish(job, spec, rows, monitor, progress, world, stop)
+    ngrams: dict[str, float] = {}
+    if config.ngrams and not form_of(spec).places:
+        parts = (np.setdiff1d(numbers, held_out), numbers)
+        learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in parts)
+        args = (job.workspace / "model", config.ngrams, learnt, every, monitor, lambda: stop.requested)
+        started = time.monotonic()
+        ngrams = {"ngrams_weight": add_ngrams(*args), "ngrams_seconds": time.monotonic() - started}
+    _finish(job, spec, rows, monitor, progress, ngrams, world, stop)
 
 
 def _training(
@@ -301,6 +309,7 @@ def _finish(
     rows: Mapping[str, Rows],
     monitor: BestEpoch,
     progress: Progression,
+    ngrams: Mapping[str, float],
     world: World,
     stop: process.StopRequest,
 ) -> None:
@@ -335,8 +344,9 @@ def _finish(
         "rows": {split: found.n_rows for split, found in rows.items()},
         "truncated": sum(found.truncated for split, found in rows.items() if not (refit and split == "validation")),
         **costs(progress, job.finetune.precision, world),
-        "wall_seconds": progress.wall_seconds + test_seconds,
+        "wall_seconds": progress.wall_seconds + ngrams.get("ngrams_seconds", 0.0) + test_seconds,
         "train/loss": progress.metrics["train/loss"],
+        **ngrams,
     }
     write_json_atomic(job.workspace / "result.json", result)
 

@@ -133,6 +133,12 @@ def selection_note(finetune: Mapping[str, Any], rows: Mapping[str, int]) -> str:
     return f"{words}{again}; dev rows were scored once."
 
 
+def ngrams_note(result: Mapping[str, Any]) -> str:
+    """How much of a fine-tuned model's answers its n-grams have told; empty where it was asked for none."""
+    weight = result.get("ngrams_weight")
+    return "" if weight is None else f"What its n-grams tell of a text counts {weight:g} times beside the network."
+
+
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
     """What a job took of a machine: GPU-hours on a GPU, core-hours (cores x hours) elsewhere."""
     if "cpu" in device.lower():
@@ -304,7 +310,9 @@ def write_finetuned_card(
     _write(
         folder,
         title=f"fine-tuned on {name}",
-        words=" ".join(filter(None, [words, from_task_note(tuning), selection_note(tuning, result["rows"])])),
+        words=" ".join(
+            filter(None, [words, from_task_note(tuning), ngrams_note(result), selection_note(tuning, result["rows"])])
+        ),
         tags=("gptmill", form_of(spec).pipeline),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
         training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},

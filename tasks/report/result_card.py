@@ -107,7 +107,10 @@ class ResultCard:
             over = "average" if len(self._averaged) > 1 else "".join(self._averaged)
             yield f"# {len(self.tasks)} tasks" + (f": {average:.1f} on {over}" if average is not None else "")
             return
-        yield f"# {self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'}"
+        floors = ((column, self.board.floor_of(first, column)) for column in self._columns if column in first.percent)
+        ahead = [floor for column, floor in floors if floor and floor[0] > first.percent[column]]
+        behind = "".join(f", behind {name} ({score:.1f}), which needs no network" for score, name in ahead[:1])
+        yield f"# {self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'}{behind}"
         seeds = "1 seed" if first.seeds == "1" else f"median of {first.seeds} seeds"
         yield f"{self._metric} x 100, {first.split} rows, {seeds}"
 

@@ -81,11 +81,11 @@ def test_what_files_are_taken_for(
 @pytest.mark.parametrize(
     ("rows", "fields", "expected"),
     [
-        (12, "text", {"epochs": 60, "pooling": "mean"}),
-        (6_000, "text", {"epochs": 10, "pooling": "mean"}),
-        (6_000, "premise,hypothesis", {"epochs": 10}),
-        (20_000, "text", {"pooling": "mean"}),
-        (20_000, "premise,hypothesis", None),
+        (12, "text", {"epochs": 60, "pooling": "mean", "ngrams": 3}),
+        (6_000, "text", {"epochs": 10, "pooling": "mean", "ngrams": 3}),
+        (6_000, "premise,hypothesis", {"epochs": 10, "ngrams": 3}),
+        (20_000, "text", {"pooling": "mean", "ngrams": 3}),
+        (20_000, "premise,hypothesis", {"ngrams": 3}),
     ],
 )
 def test_few_rows_are_read_more_often(rows: int, fields: str, expected: dict[str, Any] | None, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gptcore.families import FAMILIES
 from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.files.layout import export_classifier, export_hugging_face
+from gptcore.models.ngrams import NGrams
 from gptcore.nlu import task_spec
 from gptcore.nlu.forms import form_of
 from gptcore.text.bpe import WordTokenizer
@@ -140,9 +141,11 @@ def test_a_classifier_that_transformers_has_no_class_for_is_refused(tmp_path: Pa
     model = EncoderClassificationModel(Encoder(without_heads(bare)), "single", 2, 0.1)
     with pytest.raises(InputError, match="it has no pooler, through which transformers' classes of bert read"):
         export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
-    model = EncoderClassificationModel(Encoder(without_heads(BERT)), "single", 2, 0.1, pooling="mean")
-    with pytest.raises(InputError, match="pooling = 'mean', which no class of transformers has"):
-        export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
+    model = EncoderClassificationModel(Encoder(without_heads(BERT)), "single", 2, 0.1)
+    for setting, value in (("ngrams", NGrams(2, 2)), ("pooling", "mean")):
+        setattr(model, setting, value)
+        with pytest.raises(InputError, match=f"finetune.{setting}, which no class of transformers has"):
+            export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

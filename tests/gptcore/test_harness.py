@@ -33,7 +33,7 @@ from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from tests.expected import expected as table_of
 from tests.gptcore.tiny_glue import save_model, tokenizer
-from tests.gptcore.tiny_tasks import encoded
+from tests.gptcore.tiny_tasks import encoded, random_ngrams
 
 TEXT = "the cat sat on the mat . is it a cat or a dog ? yes no the dog ran"
 TASK = "\n".join(table_of(__file__, "TASK"))
@@ -274,6 +274,8 @@ def test_logits_are_the_models_for_any_rows_sequences_and_lengths(form, n_output
     sizes = {"n_vocab": 50, "n_ctx": 16, "n_layer": 2, "n_head": 2, "n_embd": 8, "n_inner": 32, "n_special": 3}
     config = ModelConfig(**sizes, original=released, smeared_keys=not released, init_std=0.5)
     model = ClassificationModel(GPT(config), form, n_outputs, 0.1, pooling=None if released else "mean").eval()
+    if not released:
+        model.ngrams = random_ngrams(2, n_outputs)
     export_onnx(model, tmp_path / MODEL)
     exported_model = OnnxClassifier(tmp_path / MODEL, threads=1)
     for rows, length in ((1, 1), (1, 16), (7, 3)):

@@ -23,6 +23,7 @@ from gptcore.objectives.losses import (
     sequence_weights,
     task_loss,
 )
+from tests.gptcore.tiny_tasks import random_ngrams
 
 
 def plain_nats(logits: Tensor, target: int) -> float:
@@ -231,9 +232,10 @@ def test_all_choices_of_an_example_share_one_dropout_mask(form):
     assert (kept[0] != kept[1]).any()
 
 
-@pytest.mark.parametrize("pooling", [None, "mean"])
-def test_a_saved_model_comes_back_the_same(tmp_path, pooling):
+@pytest.mark.parametrize(("pooling", "ngrams"), [(None, None), ("mean", None), (None, random_ngrams(3, 2))])
+def test_a_saved_model_comes_back_the_same(tmp_path, pooling, ngrams):
     network = model("pair", n_outputs=2, clf_pdrop=0.1, pooling=pooling)
+    network.ngrams = ngrams
     network.save(tmp_path / "model", {"task": "rte", "labels": ["entailment", "not_entailment"]})
     again, config = ClassificationModel.load(tmp_path / "model")
     assert config["task"] == "rte"

@@ -19,6 +19,7 @@ from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.machine.process import StopRequest
 from gptcore.models.classifier import ClassificationModel
 from gptcore.models.encoder import Encoder
+from gptcore.models.ngrams import BUCKETS, NGrams
 from gptcore.models.transformer import GPT
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.encoded import encode_task
@@ -65,6 +66,15 @@ def pretrained(folder: Path) -> Path:
     GPT(MODEL).save(folder)
     (folder / "meta.json").write_text(json.dumps({"tokenizer_digest": DIGEST}), encoding="utf-8")
     return folder
+
+
+def random_ngrams(longest: int, n_outputs: int) -> NGrams:
+    """Those of a model that was fitted on nothing: each n-gram tells something."""
+    draws = torch.Generator().manual_seed(3)
+    found = NGrams(longest, n_outputs)
+    found.weight, found.bias = (torch.randn(part.shape, generator=draws) for part in (found.weight, found.bias))
+    found.rarity[:BUCKETS] = torch.rand(BUCKETS, generator=draws) + 0.5
+    return found
 
 
 def finetune_job(

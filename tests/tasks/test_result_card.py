@@ -69,6 +69,11 @@ def test_the_card_of_a_fine_tune_says_score_error_seeds_baselines_and_paper_firs
     assert "- a note" in text
 
 
+def test_the_first_line_says_which_floor_is_ahead() -> None:
+    one = card(row("pre-trained abc123", sst2=60.0, rte=60.0), tasks=["sst2"]).markdown()
+    assert one.startswith("# sst2: 60.0±1.5, behind bag of words (65.3), which needs no network\n")
+
+
 def test_every_column_of_a_task_is_there_and_no_other() -> None:
     text = card(row("pre-trained abc123", mnli_m=68.3, mnli_mm=73.3, rte=60.0), tasks=["mnli"]).markdown()
     assert text.startswith("# mnli: 68.3±1.5 / 73.3±1.5\n")

@@ -42,6 +42,7 @@ class TaskNetwork(Protocol):
     row_form: Form
     clf_pdrop: float
     pooling: str | None
+    ngrams: torch.nn.Module | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +150,9 @@ class EncoderLayout(Layout):
             raise InputError(
                 f"transformers' {self.model_type} has no class that reads tasks of the form {form.name} as this model"
             )
-        if model.pooling:
-            raise InputError("it was fine-tuned with pooling = 'mean', which no class of transformers has")
+        for setting in ("pooling", "ngrams"):
+            if getattr(model, setting):
+                raise InputError(f"it was fine-tuned with finetune.{setting}, which no class of transformers has")
         places, config = form.places, model.encoder.config
         if not (places or config.pooler) and "pooler" in self.heads:
             raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
