@@ -167,7 +167,8 @@ def draw(costs: Sequence[Cost], path: Path) -> None:
         memory_axes.plot(sizes, [cost.worker / 1e6 for cost in found], "o-", color=color, label=f"{stage}, a worker")
         memory_axes.plot(sizes, [cost.caller / 1e6 for cost in found], "o--", color=color, label=f"{stage}, the caller")
     for axes, label in ((time_axes, "CPU seconds"), (memory_axes, "MB at most")):
-        axes.set(xscale="log", yscale="log", xlabel="GB of text", ylabel=label, xticks=sizes)
+        axes.set(xscale="log", yscale="log", xlabel="GB of text", ylabel=label)
+        axes.set_xticks(sorted({cost.megabytes / 1000 for cost in costs}))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:,g}")
         axes.minorticks_off()
