@@ -26,7 +26,7 @@ from rich.table import Column
 from rich.text import Text
 
 from flows.servers import signals
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, unwritable
 from tasks.store.state import state_folder
 from tasks.tracking.logs import PROGRESS, Made, Underway
 
@@ -274,11 +274,16 @@ class Display(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, InputError) or any(error is told for told in self._failed):
             return  # the command line prints an InputError itself
+        if error is not None and unwritable(error):
+            return  # and this, which many may come to at once
         words = record.getMessage()
         if error is not None:
             self._failed.append(error)
             words = f"{_run_of(record)}: {type(error).__name__}: {error}"
-        elif words.startswith(("Finished in state", "Crash detected!")) or "InputError(" in words:
+        elif (
+            words.startswith(("Finished in state", "Crash detected!", "Failed to write result"))
+            or "InputError(" in words
+        ):
             return  # Prefect's second word on the same failure
         words = shorten(words.partition("\n")[0][:_WARNING], _WARNING)
         self._print(f"{record.levelname.lower()}: {words}", "red" if record.levelno >= logging.ERROR else "yellow")

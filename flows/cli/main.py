@@ -15,7 +15,7 @@ from flows.servers import environment, signals
 from gptcore import __version__
 from gptcore.base.addresses import unsigned, without_password
 from gptcore.base.errors import InputError, unwritable
-from gptcore.base.files import is_full
+from gptcore.base.files import ROOM, free_bytes, is_full, require_room
 from tasks.store.state import make_private, state_folder
 
 _ABOUT = "GPT, BERT and their kin: from raw books to a leaderboard of language tasks."
@@ -63,6 +63,7 @@ def begin_ahead(typed: Sequence[str]) -> None:
     if chosen in flows and not {"-h", "--help"}.intersection(typed):
         from flows.servers.temporary_server import begin_server
 
+        require_room(state_folder())
         environment.prepare()
         begin_server()
 
@@ -101,9 +102,11 @@ def unwritten(error: BaseException, places: Iterable[Path]) -> str | None:
     if found is None:
         return None
     reason, where = found
-    if reason == "read-only":
-        return f"{where or 'a file system'} is read-only; where it can be written the same command goes on from here"
-    return f"{reason}{f' of {where}' if where else ''}; free some, and the same command goes on from here"
+    if where:
+        free = f" ({free_bytes(Path(where)) / 1e6:.1f} MB free, {ROOM / 1e6:.0f} MB or more needed)"
+        reason += f" of {where}{free if reason.endswith('disk') else ''}"
+    do = "mount it writable" if "read-only" in reason else "free some"
+    return f"{reason}; {do}, and the same command goes on from here"
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ _LONGEST = 2000  # characters of a message
 _UNWRITABLE = {
     errno.ENOSPC: ("no space left on the disk", "No space left on device", "disk is full"),
     errno.EDQUOT: ("no space left in the disk quota", "Disk quota exceeded"),
-    errno.EROFS: ("read-only", "Read-only file system", "readonly database"),
+    errno.EROFS: ("nothing can be written to the read-only file system", "Read-only file system", "readonly database"),
 }
-"""What the system refuses to write for -> how it is told here, and as Rust's files, SQLite and a job's log say it."""
+"""What the system refuses to write for -> how it is told here and by jobs, and how Rust's files and SQLite say it."""
 
 
 class InputError(ValueError):
@@ -43,11 +43,11 @@ def unwritable(error: BaseException) -> tuple[str, str] | None:
     """
     found: BaseException | None = error
     while found is not None:
-        for number, (reason, *words) in _UNWRITABLE.items():
+        for number, words in _UNWRITABLE.items():
             if isinstance(found, OSError) and found.errno == number:
-                return reason, str(found.filename or "")
+                return words[0], str(found.filename or "")
             if any(word in str(found) for word in words):
-                return reason, ""
+                return words[0], ""
         found = found.__cause__ or found.__context__
     return None
 

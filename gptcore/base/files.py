@@ -18,6 +18,8 @@ from typing import IO, Any
 from gptcore.base.errors import InputError
 
 _LITTLE = 1 << 20  # bytes of a disk: with less than this nothing can be written that is worth it
+ROOM = 32_000_000
+"""Bytes that a disk must have free where work begins: a new state folder takes 8 MB, a run adds less than 1 MB."""
 _CHUNK = 1 << 20  # bytes read at a time when hashing: bounded memory for files of any size
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # NFS without its lock service, Lustre without `flock`, FUSE
 _locked: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
@@ -100,8 +102,27 @@ def checked_object(value: Any, where: str, expected: str, fields: Mapping[str, t
 
 def is_full(place: Path) -> bool:
     """Whether the disk of a folder, or of where it would be made, has no room for anything that is worth it."""
-    there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), None)
-    return there is not None and shutil.disk_usage(there).free < _LITTLE
+    return free_bytes(place) < _LITTLE
+
+
+def free_bytes(place: Path) -> int:
+    """Bytes that are free on the disk of a file or folder, or of where it would be made."""
+    return shutil.disk_usage(_there(place)).free
+
+
+def require_room(place: Path) -> None:
+    """See that what is begun now can be written down.
+
+    :raises OSError: the disk of a folder, or of where it would be made, is read-only, or has no :data:`ROOM`.
+    """
+    if os.statvfs(_there(place)).f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(place))
+    if free_bytes(place) < ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place))
+
+
+def _there(place: Path) -> Path:
+    return next(path for path in (place, *place.absolute().parents) if path.exists())
 
 
 def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o666) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import read_json, write_json_atomic
+from gptcore.base.files import read_json, require_room, write_json_atomic
 from gptcore.machine import fork_server
 from gptcore.machine.process import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_NON_FINITE
 from tasks.jobs.devices import visible_gpus
@@ -123,7 +123,7 @@ def run_job(
     :raises InputError: the job refused its input; the message is the job's own.
     :raises JobInterrupted: the job was told to stop, by :func:`stop_jobs` or by somebody else's SIGTERM.
     :raises JobDiverged: its loss became infinite or NaN.
-    :raises JobFailed: any other exit code.
+    :raises JobFailed: any other exit code; :class:`OSError`: its disk is full.
     :raises TimeoutError: after ``timeout`` seconds.
     """
     if jobs_are_stopped():
@@ -247,6 +247,7 @@ def _result(module: str, ending: tuple[int, str], how: str, workspace: Path, lin
         raise JobDiverged(f"{module}: {reason}")
     if code == EXIT_INTERRUPTED:
         raise JobInterrupted(f"{module} was told to stop; the same call goes on from its checkpoint in {workspace}")
+    require_room(workspace)  # which its log had no room to say
     raise JobFailed(f"{module} {how or _ending(code)}; {tail}")
 
 

@@ -23,8 +23,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gptcore.base.errors import InputError
-from gptcore.base.files import fsync_file, write_json_atomic
+from gptcore.base.errors import InputError, unwritable
+from gptcore.base.files import fsync_file, require_room, write_json_atomic
 from tasks.store.artifact import Artifact, Recipe, check_name, is_digest, is_stage
 from tasks.store.locks import Renewal, exclusive, lock_file
 from tasks.store.manifest import (
@@ -366,6 +366,7 @@ class Store:
     def _work(
         self, recipe: Recipe, workspace: Path, produce: Callable[[Path], Mapping[str, Any]], transient: Collection[str]
     ) -> Manifest:
+        require_room(self.scratch)
         fresh = not workspace.exists() and not self._shelf.load_partial(recipe.stage, recipe.digest, workspace)
         workspace.mkdir(parents=True, exist_ok=True)
         (workspace / MANIFEST).unlink(missing_ok=True)
@@ -383,6 +384,8 @@ class Store:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            if unwritable(error):
+                raise
             raise InputError(f"--store {self.url}: cannot write {lock.parent} ({error.strerror})") from None
         return lock
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from gptcore.base.addresses import without_password
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, unwritable
 from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
@@ -95,6 +95,8 @@ class Run:
         try:
             self._send(self.tracker.hasty)
         except MlflowException as error:
+            if unwritable(error):
+                return  # which the next one that cannot wait says
             waiting = len(self._waiting) + sum(len(record["metrics"]) for record in self._unsorted)
             log.warning("%d metrics wait for MLflow at %s: %s", waiting, self.tracker.shown, error)
 

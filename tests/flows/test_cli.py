@@ -105,12 +105,15 @@ def test_a_failure_is_exit_code_one(capsys: pytest.CaptureFixture[str], monkeypa
 @pytest.mark.parametrize(
     ("error", "where"),
     [
-        (OSError(28, "No space left on device", "/store/x"), "the disk of /store/x; free some"),
+        (OSError(28, "No space left on device", "/store/x"), "the disk of /store/x ("),
         (RuntimeError("sqlite3.OperationalError: database or disk is full\n[SQL: INSERT ..."), "the disk; free some"),
         (RuntimeError("job ended with code 1; the end of its log:\n... No space left on device (os error 28)\n"), ""),
         (OSError(122, "Disk quota exceeded", "/store/x"), "the disk quota of /store/x; free some"),
-        (OSError(30, "Read-only file system", "/store/x"), "/store/x is read-only; where it can be written"),
-        (RuntimeError("sqlite3.OperationalError: attempt to write a readonly database"), "is read-only"),
+        (OSError(30, "Read-only file system", "/store/x"), "read-only file system of /store/x; mount it writable"),
+        (
+            RuntimeError("sqlite3.OperationalError: attempt to write a readonly database"),
+            "read-only file system; mount",
+        ),
     ],
     ids=["a file", "a database", "a job", "quota", "read-only", "a read-only database"],
 )
