@@ -61,6 +61,7 @@ ELSEWHERE = {
     "snapshot",  # chooses the folder of the model to start from
     "from_task",  # as well: tests/gptcore/test_task_distillation.py
     *("taught", "layer_epochs", "layer_lr", "augmentation"),  # need a teacher: tests/gptcore/test_task_distillation.py
+    "ngrams",  # is fitted once the network is trained: tests/gptcore/test_ngrams.py
     "layer_decay_original",  # nothing without the decay: tests/gptcore/test_optim.py
 }
 FEW = {"pretrain": {"steps": 8, "warmup_steps": 2, "lr": 1e-3}, "adapt": {"epochs": 1.0}, "finetune": {"epochs": 1}}
