@@ -235,6 +235,9 @@ class FinetuneConfig(TrainingConfig):
     """Up to how many pieces the n-grams have whose linear layer is fitted on the training rows once the network is
     trained; its logits are added to the network's with the weight, 0 among them, that the rows of ``select`` choose.
     Answers that are places of a text have none. None or 0: none."""
+    words: bool = False
+    """Whether an encoder tells tags of words with what each of them looks like, by the words around it, and all of a
+    text together (:class:`gptcore.models.tagger.WordTagger`), in the place of BERT's linear layer alone."""
     select: str | None = setting("held-out", among=tuple(SELECTIONS), off="dev")
     """What the epoch that is kept is chosen on. held-out: a tenth of the training rows, which are not trained on
     (:func:`gptcore.nlu.rows.held_out_rows`); refit: the same rows say how many epochs, for which all training rows are

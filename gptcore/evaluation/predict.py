@@ -46,7 +46,7 @@ def reader_for(model: Classifier, spec: TaskSpec, part_tokens: int | None = None
     """
     config = model.network.config
     kind: type[RowReader] = FAMILIES[config.family].part("inputs")
-    return kind(spec, config.n_ctx, config.n_vocab, part_tokens)
+    return kind(spec, config.n_ctx, config.n_vocab, part_tokens, words=model.words)
 
 
 @torch.inference_mode()

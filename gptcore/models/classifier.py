@@ -39,6 +39,7 @@ from gptcore.models.encoder import Encoder, draw_weights, without_heads
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.network import LanguageModel, Network, build_model, initialise, next_token_network, shapes_only
 from gptcore.models.ngrams import NGrams
+from gptcore.models.tagger import WordTagger
 from gptcore.nlu.forms import FORMS, form_named
 
 _RECORDED_BEFORE = {"similarity": "pair"}  # what symmetric pairs were called in files up to version 0.1.0
@@ -55,6 +56,8 @@ class Head(NamedTuple):
     """Dropout before the linear layer."""
     pooling: str | None = None
     """"mean": the mean of a sequence's states beside what else tells it; None: nothing beside that."""
+    words: bool = False
+    """Whether a :class:`gptcore.models.tagger.WordTagger` stands between an encoder's states and the linear layer."""
 
 
 class Classifier(nn.Module, ABC):
@@ -70,6 +73,9 @@ class Classifier(nn.Module, ABC):
     :param pooling: see :class:`Head`.
     :raises InputError: an unknown form.
     """
+
+    words = False
+    """See :class:`Head`."""
 
     def __init__(self, width: int, form: str, n_outputs: int, clf_pdrop: float, pooling: str | None = None) -> None:
         super().__init__()
@@ -125,6 +131,11 @@ class Classifier(nn.Module, ABC):
         logits: Tensor = self.head(summary)  # (B, C, 1) for choices, else (B, 1, K)
         return (logits if words is None else logits + words).flatten(1)
 
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What is learnt of a batch's logits, those of a call in training, and of its labels."""
+        found: Tensor = self.row_form.part("loss")(logits, labels)
+        return found
+
     def save(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest) and ``model.safetensors``."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,6 +144,7 @@ class Classifier(nn.Module, ABC):
         head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
         head |= {"pooling": self.pooling} if self.pooling else {}
         head |= {"ngrams": self.ngrams.longest} if self.ngrams else {}
+        head |= {"words": True} if self.words else {}
         model = {"family": self.network.config.family, **recorded(self.network.config)}
         write_json_atomic(folder / "config.json", {"model": model, "head": head, **extra})
 
@@ -158,15 +170,16 @@ class Classifier(nn.Module, ABC):
             or not isinstance(rate, int | float)
             or head.get("pooling") not in (None, "mean")
             or longest not in (None, *range(1, NGRAM_PIECES + 1))
+            or head.get("words", False) not in (False, FORMS[head["form"]].words)
         ):
-            named = "form, n_outputs, clf_pdrop, pooling and ngrams"
+            named = "form, n_outputs, clf_pdrop, pooling, words and ngrams"
             raise InputError(f"{where}: head: found {head!r:.200}, expected {named}")
         network = network_config(config.get("model"), f"{where}: model")
         kind: type[Classifier] = FAMILIES[network.family].part("head")
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
         if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
-        given = str(where), Head(head["form"], head["n_outputs"], rate, head.get("pooling"))
+        given = str(where), Head(head["form"], head["n_outputs"], rate, head.get("pooling"), head.get("words", False))
 
         def made() -> Classifier:
             classifier = kind.over(build_model(network), *given)
@@ -293,6 +306,7 @@ class EncoderClassificationModel(Classifier):
         clf_pdrop: float,
         generator: torch.Generator | None = None,
         pooling: str | None = None,
+        words: bool = False,
     ) -> None:
         width, std = encoder.config.n_embd, encoder.config.init_std
         super().__init__(width, form, n_outputs, clf_pdrop, pooling)
@@ -302,6 +316,10 @@ class EncoderClassificationModel(Classifier):
         if self.layer is not None:
             draw_weights(self.layer, std, generator)
         draw_weights(self.head, std, generator)
+        self.words = words and self.row_form.words
+        self.tagger = WordTagger(width, n_outputs) if self.words else None
+        if self.tagger is not None:
+            draw_weights(self.tagger, std, generator)
 
     @classmethod
     def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
@@ -309,7 +327,7 @@ class EncoderClassificationModel(Classifier):
         if not isinstance(network, Encoder):
             title = FAMILIES[network.config.family].title
             raise InputError(f"{where}: found {title}, expected an encoder")
-        return cls(network, *head[:3], generator, head.pooling)
+        return cls(network, *head[:3], generator, head.pooling, head.words)
 
     @classmethod
     def network_settings(cls, config: NetworkConfig, **changes: Any) -> NetworkConfig:
@@ -331,6 +349,7 @@ class EncoderClassificationModel(Classifier):
         *,
         segments: Tensor | None = None,
         mask: Tensor | None = None,
+        words: Tensor | None = None,
     ) -> tuple[Tensor, None]:
         """Run a batch.
 
@@ -339,12 +358,16 @@ class EncoderClassificationModel(Classifier):
         :param lm_positions: None: an encoder predicts no next token.
         :param segments: [B, C, T] numbers of segments; None: all 0.
         :param mask: [B, C, T] 1 for a word, 0 for padding; None: all words.
+        :param words: [B, C, T, F] features where a word begins, else 0; read where :attr:`words` says so alone.
         :returns: task logits [B, K], [B, C] for choices, [B, T, K] for places (of a span the starts and ends of
             padding are -inf); None, as there is no language model.
         """
         n_rows, n_sequences, _ = tokens.shape
         marks = (None if given is None else given.flatten(0, 1) for given in (segments, mask))
         states = self.encoder.encode(tokens.flatten(0, 1), *marks)  # (B*C, T, D)
+        if self.tagger is not None:
+            assert words is not None, "the rows of a reader that is told of the model's words have them"
+            return self.tagger(states, words.flatten(0, 1), self.head, self.clf_pdrop), None
         if self.row_form.places:
             places: Tensor = self.head(dropout(states, self.clf_pdrop, self.training))  # (B, T, K)
             if self.row_form.over_positions and mask is not None:
@@ -358,3 +381,7 @@ class EncoderClassificationModel(Classifier):
         if self.pooling:
             summary = summary + mean_state(states.view(*tokens.shape, -1), ends)
         return self.task_logits(summary, tokens, ends), None
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """See :meth:`Classifier.loss`."""
+        return super().loss(logits, labels) if self.tagger is None else self.tagger.loss(logits, labels)

@@ -59,7 +59,7 @@ def export_onnx(model: Classifier, path: Path) -> None:
         graph, names, shapes = _Graph(model), INPUTS, (a_token, a_sequence)
         given = tokens, torch.full((2, 2), 4)
     else:
-        graph, names, shapes = _MarkedGraph(model), ("tokens", *MARKS), (a_token, a_token, a_token)
+        graph, names, shapes = _MarkedGraph(model), ("tokens", *MARKS[:2]), (a_token, a_token, a_token)
         given = tokens, tokens.clone(), tokens == 0  # one tensor given twice would be one input
     with _quiet():
         torch.onnx.export(

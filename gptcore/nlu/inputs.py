@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 PADDING = 0
 """Right padding; harmless because attention is causal and its targets are ignored (original code)."""
 N_SPECIAL = 3
-MARKS = ("segments", "mask")
-"""What some families tell a network of its tokens, by the names of its parameters; the fields of a batch, too."""
+MARKS = ("segments", "mask", "words")
+"""What some networks are told of their tokens, by the names of their parameters; the fields of a batch, too."""
 
 
 class Specials(NamedTuple):
@@ -141,6 +141,7 @@ class TaskBatch:
     labels: torch.Tensor | None  # (B,) int64 classes, or (B, K) float32 soft labels or sets of labels
     segments: torch.Tensor | None = None  # (B, C, T) int64: which part each token belongs to, of families that say so
     mask: torch.Tensor | None = None  # (B, C, T) bool: what is no padding, of families whose words see all others
+    words: torch.Tensor | None = None  # (B, C, T, F) int64: features of the word that begins there, else 0
 
     @property
     def marks(self) -> dict[str, torch.Tensor]:
@@ -193,6 +194,8 @@ class RowReader(ABC):
     """Cut either side of the delimiter to so many tokens first, as released; None: cut only what does not fit."""
     pieces: Pieces | None = None
     """The ids of the vocabulary's own special pieces; None: it has none."""
+    words: bool = False
+    """Whether batches of tagged words hold their features, see :mod:`gptcore.nlu.word_features`."""
 
     @abstractmethod
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:

@@ -29,6 +29,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample, RowReader, TaskBatch, encode_rows
 from gptcore.nlu.spec import TaskSpec
+from gptcore.nlu.word_features import N_FEATURES, word_features
 from gptcore.text.tokenizer import Tokenizer
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 2000
@@ -238,8 +239,12 @@ class WindowRows(Rows):
         ]
         batch = self._reader.collate(sequences, [None] * len(windows))
         made: Targets = form_of(self._reader.spec).part("position_targets")
-        targets = made(self._reader.spec, windows, examples, batch.tokens.shape[-1])
-        return replace(batch, labels=torch.from_numpy(targets.astype(np.int64)))
+        width = batch.tokens.shape[-1]
+        targets = made(self._reader.spec, windows, examples, width)
+        batch = replace(batch, labels=torch.from_numpy(targets.astype(np.int64)))
+        if not self._reader.words:
+            return batch
+        return replace(batch, words=torch.from_numpy(features_of_words(windows, examples, width)[:, None]))
 
     def of_rows(self) -> list[list[int]]:
         """The numbers of each row's windows."""
@@ -271,6 +276,17 @@ def tag_targets(
             if word.name and window.start <= piece < window.end:
                 row[window.first + piece - window.start] = numbers[word.name]
     return targets
+
+
+def features_of_words(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
+    """(B, T, F) the features of each word at its first piece, where a tag stands, too; 0 elsewhere."""
+    found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
+    for row, window, example in zip(found, windows, examples, strict=True):
+        for word, piece in zip(example.annotations, first_pieces(example), strict=True):
+            if window.start <= piece < window.end:
+                features = word_features(example.text[word.start : word.end])
+                row[window.first + piece - window.start] = features
+    return found
 
 
 def covered(example: MarkedExample, start: int, end: int) -> NDArray[np.int64]:

@@ -125,12 +125,11 @@ def _merged(tokens: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, T
 
 def finetune_objective(model: Classifier, lm_coef: float) -> Objective:
     """L3 (equation 5) as an objective of the training loop; with ``lm_coef`` 0 the vocabulary is never multiplied."""
-    loss_of: Callable[[Tensor, Tensor], Tensor] = model.row_form.part("loss")
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         marks = {name: batch[name] for name in MARKS if name in batch}
         logits, found = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"), **marks)
-        task = loss_of(logits, batch["labels"]) * batch["share"]
+        task = model.loss(logits, batch["labels"]) * batch["share"]
         if found is None:
             return task, {"loss": task, "task_loss": task}
         states, table = found
@@ -181,10 +180,9 @@ def taught_classifier(
     """
     if not isinstance(model.network, Encoder) or not isinstance(teacher.network, Encoder):
         raise InputError(f"{where}: only encoders learn from a teacher on a task's rows; expected two")
-    if (teacher.form, teacher.n_outputs) != (model.form, model.n_outputs):
-        raise InputError(
-            f"{where}: answers {teacher.form} of {teacher.n_outputs}, expected {model.form} of {model.n_outputs}"
-        )
+    its, ours = (f"{each.form} of {each.n_outputs}{', with words' * each.words}" for each in (teacher, model))
+    if its != ours:
+        raise InputError(f"{where}: answers {its}, expected {ours}")
     theirs = teacher.network.config
     if theirs.n_ctx < model.network.config.n_ctx:  # rows are cut to the student's
         raise InputError(
@@ -227,7 +225,7 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
     layers = told.layer_map(student.config.n_layer, theirs.config.n_layer) if trained.fit is not None else ()
 
     def of_layers(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        tokens, segments, mask = (batch[name].flatten(0, 1) for name in ("tokens", *MARKS))  # (B*C, T) each
+        tokens, segments, mask = (batch[name].flatten(0, 1) for name in ("tokens", "segments", "mask"))  # (B*C, T) each
         words = mask.bool()
         weight = words * (batch["share"] / words.sum())
         counted = Counted(words.flatten().nonzero().squeeze(-1), weight, words[:, None, None, :])
@@ -240,7 +238,7 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
         return loss, {"loss": loss, "task_loss": zero, **{f"{name}_loss": value for name, value in losses.items()}}
 
     def of_predictions(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        marks = {name: batch[name] for name in MARKS}
+        marks = {name: batch[name] for name in MARKS if name in batch}
         with torch.no_grad():
             its, _ = teacher(batch["tokens"], batch["clf_position"], **marks)
         ours, _ = model(batch["tokens"], batch["clf_position"], **marks)

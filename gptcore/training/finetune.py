@@ -135,7 +135,7 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
     else:
         network = source if job.start else source.adapt(n_transfer=config.n_transfer, generator=draws, **changes)
     rate = config.span_pdrop or 0.0 if form.over_positions else config.clf_pdrop
-    head = Head(spec.form, form.n_outputs(spec), rate, config.pooling)
+    head = Head(spec.form, form.n_outputs(spec), rate, config.pooling, config.words)
     return kind.over(network, str(job.model), head, draws), digest
 
 

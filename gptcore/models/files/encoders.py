@@ -43,6 +43,7 @@ class TaskNetwork(Protocol):
     clf_pdrop: float
     pooling: str | None
     ngrams: torch.nn.Module | None
+    words: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,7 @@ class EncoderLayout(Layout):
             raise InputError(
                 f"transformers' {self.model_type} has no class that reads tasks of the form {form.name} as this model"
             )
-        for setting in ("pooling", "ngrams"):
+        for setting in ("pooling", "ngrams", "words"):
             if getattr(model, setting):
                 raise InputError(f"it was fine-tuned with finetune.{setting}, which no class of transformers has")
         places, config = form.places, model.encoder.config

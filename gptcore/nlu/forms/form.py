@@ -73,6 +73,8 @@ class Form:
     """Whether a row brings its own answers, one of which is right: each becomes a sequence with a scalar of its own."""
     places: bool = False
     """Whether the answer is made of places of the last field, so that the network answers at each position."""
+    words: bool = False
+    """Whether those places are words, each of which has an answer."""
     over_positions: bool = False
     """Whether positions compete for being the answer, so that padding must lose; then nothing is dropped before the
     linear layer (released `run_squad.py`)."""

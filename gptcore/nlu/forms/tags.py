@@ -52,6 +52,7 @@ FORM = Tags(
     "tags",
     ("text",),
     places=True,
+    words=True,
     graded=False,
     reads="the state of each position",
     pipeline="token-classification",
