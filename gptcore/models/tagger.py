@@ -60,10 +60,10 @@ class WordTagger(nn.Module):
         each = torch.cat([_taken(states, order), look], -1) * there[..., None]
         each = F.pad(dropout(each, pdrop, self.training), (0, 0, _WINDOW // 2, _WINDOW // 2))
         near = torch.cat([each[:, at : at + order.shape[1]] for at in range(_WINDOW)], -1)
-        found = layer(dropout(torch.relu(self.window(near)), pdrop, self.training)).float()  # (B, W, K)
+        found: Tensor = layer(dropout(torch.relu(self.window(near)), pdrop, self.training)).float()  # (B, W, K)
         if not self.training:
             found = self._before(found, there, torch.amax) + self._best_behind(found, there)
-        scores = found.new_zeros(*states.shape[:2], found.shape[-1])
+        scores: Tensor = found.new_zeros(*states.shape[:2], found.shape[-1])
         return scores.scatter(1, order[..., None].expand_as(found), found)
 
     def loss(self, scores: Tensor, tags: Tensor) -> Tensor:
