@@ -55,6 +55,7 @@ ELSEWHERE = {
     "replaced_weight",
     "generator_share",  # tests/gptcore/test_recipes.py
     "span_pdrop",  # no row is a span: tests/gptcore/test_recipes.py
+    "words",  # nor has tags: tests/gptcore/test_tagger.py
     "replaced_objective",  # tests/gptcore/test_hidden_words.py
     "hidden_share",  # tests/gptcore/test_both_ways.py
     *("entity_weight", "unlinked"),  # entities beside words: tests/gptcore/test_masked_jobs.py, test_entities.py
