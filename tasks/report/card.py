@@ -280,6 +280,9 @@ def write_pretrained_card(
     )
 
 
+_WORDS = ", with what each word looks like, the words around it and their tags (finetune.words)"
+
+
 def write_finetuned_card(
     folder: Path, spec: TaskSpec, dataset: DatasetCounts, settings: Mapping[str, Any], result: Mapping[str, Any]
 ) -> None:
@@ -301,11 +304,12 @@ def write_finetuned_card(
     for split, counts in dataset.splits.items():
         of = f" of {counts.published:,} published" if counts.published and not synthetic else ""
         rows[f"{split} rows"] = f"{counts.rows:,}{of}"
+    words_too = _WORDS * bool(tuning.get("words"))
     words = (
         f"The task {name} ({spec.form}), fine-tuned with L3 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'
         if _family(folder).auxiliary_loss
-        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on {form_of(spec).reads}."
+        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on {form_of(spec).reads}{words_too}."
     )
     _write(
         folder,
