@@ -26,11 +26,11 @@ from tests.expected import expected as table_of
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_carries_its_name_and_only_known_tasks(name: str) -> None:
-    from gptcore.nlu.registry import REGISTRY
+    from gptcore.nlu.registry import BEYOND, REGISTRY
 
     preset = preset_named(name)
     assert preset.name == name
-    assert set(preset.tasks) <= set(REGISTRY)
+    assert set(preset.tasks) <= {*REGISTRY, *BEYOND}
     for task in REGISTRY:
         assert isinstance(preset.finetune_for(task), FinetuneConfig)
 
