@@ -39,6 +39,7 @@ from gptcore.models.encoder import Encoder, draw_weights, without_heads
 from gptcore.models.files.folder import ModelFolder
 from gptcore.models.network import LanguageModel, Network, build_model, initialise, next_token_network, shapes_only
 from gptcore.models.ngrams import NGrams
+from gptcore.models.span_reader import SpanReader
 from gptcore.models.tagger import WordTagger
 from gptcore.nlu.forms import FORMS, form_named
 
@@ -57,7 +58,7 @@ class Head(NamedTuple):
     pooling: str | None = None
     """"mean": the mean of a sequence's states beside what else tells it; None: nothing beside that."""
     words: bool = False
-    """Whether a :class:`gptcore.models.tagger.WordTagger` stands between an encoder's states and the linear layer."""
+    """Whether the form's reader of words stands between an encoder's states and the linear layer."""
 
 
 class Classifier(nn.Module, ABC):
@@ -170,7 +171,7 @@ class Classifier(nn.Module, ABC):
             or not isinstance(rate, int | float)
             or head.get("pooling") not in (None, "mean")
             or longest not in (None, *range(1, NGRAM_PIECES + 1))
-            or head.get("words", False) not in (False, FORMS[head["form"]].words)
+            or head.get("words", False) not in (False, bool(FORMS[head["form"]].words))
         ):
             named = "form, n_outputs, clf_pdrop, pooling, words and ngrams"
             raise InputError(f"{where}: head: found {head!r:.200}, expected {named}")
@@ -316,10 +317,11 @@ class EncoderClassificationModel(Classifier):
         if self.layer is not None:
             draw_weights(self.layer, std, generator)
         draw_weights(self.head, std, generator)
-        self.words = words and self.row_form.words
-        self.tagger = WordTagger(width, n_outputs) if self.words else None
-        if self.tagger is not None:
-            draw_weights(self.tagger, std, generator)
+        self.words = words and bool(self.row_form.words)
+        self.reader: WordTagger | SpanReader | None = None
+        if self.words:
+            self.reader = self.row_form.part("words")(width, n_outputs)
+            draw_weights(self.reader, std, generator)
 
     @classmethod
     def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
@@ -365,9 +367,9 @@ class EncoderClassificationModel(Classifier):
         n_rows, n_sequences, _ = tokens.shape
         marks = (None if given is None else given.flatten(0, 1) for given in (segments, mask))
         states = self.encoder.encode(tokens.flatten(0, 1), *marks)  # (B*C, T, D)
-        if self.tagger is not None:
+        if self.reader is not None:
             assert words is not None, "the rows of a reader that is told of the model's words have them"
-            return self.tagger(states, words.flatten(0, 1), self.head, self.clf_pdrop), None
+            return self.reader(states, tokens[:, 0], words[:, 0], self.head, self.clf_pdrop), None
         if self.row_form.places:
             places: Tensor = self.head(dropout(states, self.clf_pdrop, self.training))  # (B, T, K)
             if self.row_form.over_positions and mask is not None:
@@ -384,4 +386,4 @@ class EncoderClassificationModel(Classifier):
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """See :meth:`Classifier.loss`."""
-        return super().loss(logits, labels) if self.tagger is None else self.tagger.loss(logits, labels)
+        return super().loss(logits, labels) if self.reader is None else self.reader.loss(logits, labels)

@@ -22,9 +22,23 @@ from torch import Tensor, nn
 from gptcore.models.cpu import dropout
 from gptcore.nlu.word_features import N_FEATURES, N_ROWS
 
-_WIDTH = 64  # of a feature's embedding
 _PDROP = 0.3  # of a feature: how a word is spelt has to tell what the word itself would, too
 _WINDOW = 5
+
+
+class WordLooks(nn.Module):
+    """What words look like, as a vector each: the sum of their features' embeddings."""
+
+    width = 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Embedding(N_ROWS, self.width)
+
+    def forward(self, words: Tensor, dtype: torch.dtype) -> Tensor:
+        """[B, W, F] features -> [B, W, :attr:`width`]."""
+        kept = dropout(torch.ones_like(words, dtype=dtype), _PDROP, self.training)
+        return (kept[..., None, :] @ self.features(words)).squeeze(-2) / math.sqrt(N_FEATURES)
 
 
 class WordTagger(nn.Module):
@@ -36,27 +50,26 @@ class WordTagger(nn.Module):
 
     def __init__(self, width: int, n_tags: int) -> None:
         super().__init__()
-        self.features = nn.Embedding(N_ROWS, _WIDTH)
-        self.window = nn.Linear(_WINDOW * (width + _WIDTH), width)
+        self.looks = WordLooks()
+        self.window = nn.Linear(_WINDOW * (width + self.looks.width), width)
         self.follows = nn.Parameter(torch.zeros(n_tags, n_tags))
         """The score of a tag (row) with another behind it (column)."""
         self.first, self.last = nn.Parameter(torch.zeros(n_tags)), nn.Parameter(torch.zeros(n_tags))
 
-    def forward(self, states: Tensor, words: Tensor, layer: nn.Linear, pdrop: float) -> Tensor:
+    def forward(self, states: Tensor, tokens: Tensor, words: Tensor, layer: nn.Linear, pdrop: float) -> Tensor:
         """Scores of tags [B, T, K], of which those at the first pieces of words mean something.
 
         In training they are what :meth:`loss` reads. Else each is the score of the best tags of the whole text that
         have this one there, so that the highest of each word are together the best (Viterbi's).
 
         :param states: [B, T, D].
+        :param tokens: [B, T] ids, not read: the states have them.
         :param words: [B, T, F] features where a word begins, else 0.
         :param layer: D -> K.
         :param pdrop: dropout before each of the two layers.
         """
         order, there = _packed(words[..., 0] > 0)
-        features = _taken(words, order)  # (B, W, F)
-        kept = dropout(torch.ones_like(features, dtype=states.dtype), _PDROP, self.training)
-        look = (kept[..., None, :] @ self.features(features)).squeeze(-2) / math.sqrt(N_FEATURES)
+        look = self.looks(_taken(words, order), states.dtype)
         each = torch.cat([_taken(states, order), look], -1) * there[..., None]
         each = F.pad(dropout(each, pdrop, self.training), (0, 0, _WINDOW // 2, _WINDOW // 2))
         near = torch.cat([each[:, at : at + order.shape[1]] for at in range(_WINDOW)], -1)

@@ -11,6 +11,7 @@ Legend: B batch, T positions, N pieces of a row's text.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ from gptcore.nlu.word_features import N_FEATURES, word_features
 from gptcore.text.tokenizer import Tokenizer
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 2000
+_WORDS = re.compile(r"\d[\d.,]*\d|\w+|\S")
 QUESTION_TOKENS = 64
 """Most pieces of a question that are read (released code)."""
 
@@ -244,7 +246,8 @@ class WindowRows(Rows):
         batch = replace(batch, labels=torch.from_numpy(targets.astype(np.int64)))
         if not self._reader.words:
             return batch
-        return replace(batch, words=torch.from_numpy(features_of_words(windows, examples, width)[:, None]))
+        marked: Words = form_of(self._reader.spec).part("marked_words")
+        return replace(batch, words=torch.from_numpy(marked(windows, examples, width)[:, None]))
 
     def of_rows(self) -> list[list[int]]:
         """The numbers of each row's windows."""
@@ -256,6 +259,8 @@ class WindowRows(Rows):
 
 Targets = Callable[[TaskSpec, Sequence[Window], Sequence[MarkedExample], int], NDArray[np.int64]]
 """What windows, each with its row, are to be answered with, in a batch of so many positions."""
+Words = Callable[[Sequence[Window], Sequence[MarkedExample], int], NDArray[np.int64]]
+"""(B, T, F) what words of windows look like, at their places in a batch of so many positions; 0 elsewhere."""
 
 
 def span_targets(
@@ -278,14 +283,27 @@ def tag_targets(
     return targets
 
 
-def features_of_words(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
-    """(B, T, F) the features of each word at its first piece, where a tag stands, too; 0 elsewhere."""
+def tagged_words(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
+    """See :data:`Words`: each word at its first piece, where its tag stands, too."""
     found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
     for row, window, example in zip(found, windows, examples, strict=True):
         for word, piece in zip(example.annotations, first_pieces(example), strict=True):
             if window.start <= piece < window.end:
                 features = word_features(example.text[word.start : word.end])
                 row[window.first + piece - window.start] = features
+    return found
+
+
+def words_of_passages(
+    windows: Sequence[Window], examples: Sequence[MarkedExample], width: int
+) -> NDArray[np.int64]:
+    """See :data:`Words`: each piece of a passage as the word that it begins in."""
+    found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
+    for row, window, example in zip(found, windows, examples, strict=True):
+        words = [(match.start(), word_features(match[0])) for match in _WORDS.finditer(example.text)]
+        starts, features = (np.asarray(part) for part in zip(*words, strict=True))
+        at = np.searchsorted(starts, example.piece_starts[window.start : window.end], side="right") - 1
+        row[window.first : window.first + len(at)] = features[np.maximum(at, 0)]
     return found
 
 

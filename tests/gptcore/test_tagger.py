@@ -62,7 +62,7 @@ def given() -> tuple[Tensor, Tensor]:
 def plain_scores(model: WordTagger, layer: torch.nn.Linear, states: Tensor, words: Tensor) -> Tensor:
     """Of one text [T, D] the scores of its words alone, each read with two on either side."""
     at = (words[:, 0] > 0).nonzero()[:, 0].tolist()
-    each = [torch.cat([states[p], model.features(words[p]).sum(0) / N_FEATURES**0.5]) for p in at]
+    each = [torch.cat([states[p], model.looks.features(words[p]).sum(0) / N_FEATURES**0.5]) for p in at]
     none = torch.zeros_like(each[0])
     padded = [none, none, *each, none, none]
     near = [torch.cat(padded[n : n + 5]) for n in range(len(each))]
@@ -78,12 +78,12 @@ def path_score(model: WordTagger, scores: Tensor, path: tuple[int, ...]) -> Tens
 def test_scores_and_loss_are_those_of_all_paths_written_out() -> None:
     model, layer = tagger()
     states, words = given()
-    best = model(states, words, layer, 0.0)
+    best = model(states, words[..., 0], words, layer, 0.0)
     model.train()
-    model.features.weight.requires_grad_(False)
+    model.looks.features.weight.requires_grad_(False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gptcore.models.tagger._PDROP", 0.0)
-        emitted = model(states, words, layer, 0.0)
+        emitted = model(states, words[..., 0], words, layer, 0.0)
     tags = torch.full((2, 9), IGNORE_INDEX)
     right = ((2, 0, 1, 1), (2,))
     nats = []
@@ -111,10 +111,10 @@ def test_scores_and_loss_are_those_of_all_paths_written_out() -> None:
 def test_padding_and_other_rows_change_nothing() -> None:
     model, layer = tagger()
     states, words = given()
-    together = model(states, words, layer, 0.0)
-    alone = model(states[1:, :4], words[1:, :4], layer, 0.0)
+    together = model(states, words[..., 0], words, layer, 0.0)
+    alone = model(states[1:, :4], words[1:, :4, 0], words[1:, :4], layer, 0.0)
     torch.testing.assert_close(alone[0, 2], together[1, 2])
-    nothing = model(states, torch.zeros_like(words), layer, 0.0)
+    nothing = model(states, words[..., 0], torch.zeros_like(words), layer, 0.0)
     assert torch.isfinite(nothing).all(), "a window may hold the end of a word and no more"
 
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_exported_or_read_is_refused(tmp_path: Path, pieces: Word
     again, about = Classifier.load(tmp_path / "model")
     assert again.words
     assert about["head"]["words"] is True
-    about["head"]["form"] = "span"
+    about["head"]["form"] = "pair"
     (tmp_path / "model" / "config.json").write_text(json.dumps(about))
     with pytest.raises(InputError, match="expected form, n_outputs, clf_pdrop, pooling, words and ngrams"):
         Classifier.load(tmp_path / "model")

@@ -73,8 +73,6 @@ class Form:
     """Whether a row brings its own answers, one of which is right: each becomes a sequence with a scalar of its own."""
     places: bool = False
     """Whether the answer is made of places of the last field, so that the network answers at each position."""
-    words: bool = False
-    """Whether those places are words, each of which has an answer."""
     over_positions: bool = False
     """Whether positions compete for being the answer, so that padding must lose; then nothing is dropped before the
     linear layer (released `run_squad.py`)."""
@@ -104,6 +102,10 @@ class Form:
     """Makes :class:`gptcore.nlu.rows.Rows` of rows of text."""
     position_targets: str = ""
     """Of places: makes what a batch of windows is to be answered with."""
+    marked_words: str = ""
+    """Of places: gives the words of a batch of windows as what they look like."""
+    words: str = ""
+    """Of places: what tells them by that, beside an encoder's states."""
     predictions: str = "gptcore.evaluation.predictions:label_predictions"
     """Makes :class:`gptcore.evaluation.predictions.RowPredictions` of a network's logits."""
     stderrs: str = "gptcore.nlu.metrics:label_stderrs"
