@@ -236,8 +236,9 @@ class FinetuneConfig(TrainingConfig):
     trained; its logits are added to the network's with the weight, 0 among them, that the rows of ``select`` choose.
     Answers that are places of a text have none. None or 0: none."""
     words: bool = False
-    """Whether an encoder tells tags of words with what each of them looks like, by the words around it, and all of a
-    text together (:class:`gptcore.models.tagger.WordTagger`), in the place of BERT's linear layer alone."""
+    """Whether an encoder tells places of a text by what its words look like and by the words around them, too, not by
+    BERT's linear layer alone: the tags of a text all together (:class:`gptcore.models.tagger.WordTagger`), an answer
+    by where the question's words are met again (:class:`gptcore.models.span_reader.SpanReader`)."""
     select: str | None = setting("held-out", among=tuple(SELECTIONS), off="dev")
     """What the epoch that is kept is chosen on. held-out: a tenth of the training rows, which are not trained on
     (:func:`gptcore.nlu.rows.held_out_rows`); refit: the same rows say how many epochs, for which all training rows are

@@ -386,4 +386,4 @@ class EncoderClassificationModel(Classifier):
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """See :meth:`Classifier.loss`."""
-        return super().loss(logits, labels) if self.reader is None else self.reader.loss(logits, labels)
+        return (self.reader if isinstance(self.reader, WordTagger) else super()).loss(logits, labels)

@@ -11,13 +11,14 @@ Legend of the shape comments: B sequences, T positions, F features, D width of t
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.models.cpu import dropout
 from gptcore.models.tagger import WordLooks
-from gptcore.objectives.losses import span_loss
 
 _PDROP = 0.2
 _REACHES = (1, 2, 4, 8)
@@ -70,16 +71,12 @@ class SpanReader(nn.Module):
             x = x + dropout(torch.relu(window(near)), _PDROP, self.training)
         first = torch.zeros_like(passage)
         first[:, 0] = True
-        scores: Tensor = layer(dropout(x, pdrop, self.training)).float().masked_fill(~(passage | first)[..., None], -torch.inf)
-        return scores
-
-    def loss(self, scores: Tensor, places: Tensor) -> Tensor:
-        """See :func:`gptcore.objectives.losses.span_loss`."""
-        return span_loss(scores, places)
+        scores: Tensor = layer(dropout(x, pdrop, self.training)).float()
+        return scores.masked_fill(~(passage | first)[..., None], -torch.inf)
 
 
 def _spread(met: Tensor, passage: Tensor, reach: int) -> Tensor:
     """[B, T] sums of what is met around each position of the passage, the nearest with the most weight."""
     for _ in range(2):
         met = F.avg_pool1d(met[:, None], reach, 1, reach // 2)[:, 0] * passage
-    return met * reach**0.5
+    return met * math.sqrt(reach)

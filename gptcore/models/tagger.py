@@ -38,7 +38,8 @@ class WordLooks(nn.Module):
     def forward(self, words: Tensor, dtype: torch.dtype) -> Tensor:
         """[B, W, F] features -> [B, W, :attr:`width`]."""
         kept = dropout(torch.ones_like(words, dtype=dtype), _PDROP, self.training)
-        return (kept[..., None, :] @ self.features(words)).squeeze(-2) / math.sqrt(N_FEATURES)
+        found: Tensor = (kept[..., None, :] @ self.features(words)).squeeze(-2)
+        return found / math.sqrt(N_FEATURES)
 
 
 class WordTagger(nn.Module):

@@ -294,9 +294,7 @@ def tagged_words(windows: Sequence[Window], examples: Sequence[MarkedExample], w
     return found
 
 
-def words_of_passages(
-    windows: Sequence[Window], examples: Sequence[MarkedExample], width: int
-) -> NDArray[np.int64]:
+def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
     """See :data:`Words`: each piece of a passage as the word that it begins in."""
     found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
     for row, window, example in zip(found, windows, examples, strict=True):

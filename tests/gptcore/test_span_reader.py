@@ -13,6 +13,7 @@ from gptcore.nlu.encoded import marked_examples
 from gptcore.nlu.examples import Annotation, Example
 from gptcore.nlu.rows import Window, words_of_passages
 from gptcore.nlu.word_features import N_FEATURES, N_ROWS, word_features
+from gptcore.objectives.losses import span_loss
 from gptcore.text.wordpiece import WordPieceTokenizer
 
 WIDTH = 6
@@ -100,7 +101,7 @@ def test_where_the_question_points_is_learnt_and_found_elsewhere() -> None:
     for _ in range(150):
         *batch, places = rows(16)
         optimizer.zero_grad()
-        model.loss(model(*batch, layer, 0.0), places).backward()
+        span_loss(model(*batch, layer, 0.0), places).backward()
         optimizer.step()
     *batch, places = rows(200)
     with torch.no_grad():

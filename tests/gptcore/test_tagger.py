@@ -183,7 +183,7 @@ def test_a_student_learns_what_its_teacher_tells_of_words() -> None:
 
 
 def test_what_cannot_be_exported_or_read_is_refused(tmp_path: Path, pieces: WordPieceTokenizer) -> None:
-    with pytest.raises(InputError, match="finetune.words, which no class of transformers has"):
+    with pytest.raises(InputError, match=r"finetune\.words, which no class of transformers has"):
         export_classifier(network(), ("O", "B-LOC", "I-LOC"), pieces, tmp_path / "out")
     network().save(tmp_path / "model", {})
     again, about = Classifier.load(tmp_path / "model")
