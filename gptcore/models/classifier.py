@@ -386,4 +386,6 @@ class EncoderClassificationModel(Classifier):
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """See :meth:`Classifier.loss`."""
-        return (self.reader if isinstance(self.reader, WordTagger) else super()).loss(logits, labels)
+        if isinstance(self.reader, WordTagger):
+            return self.reader.loss(logits, labels)
+        return super().loss(logits, labels)
