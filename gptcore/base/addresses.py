@@ -37,9 +37,10 @@ def refuse_password(address: str) -> None:
 
     :raises InputError: naming the address without it.
     """
-    if any(_bare_of_user(link) != link for link in address.split("::")):
+    bare = "::".join(map(_bare_of_user, address.split("::")))
+    if bare != address:
         raise InputError(
-            f"{without_password(address)}: found a password, user or token in the address, expected it in the "
+            f"{_apart(bare)[0]}: found a password, user or token in the address, expected it in the "
             "environment or in fsspec's own settings: an address is recorded with every run"
         )
 
@@ -101,7 +102,7 @@ def _apart(address: str) -> tuple[str, str]:
 def _bare_of_user(address: str) -> str:
     """An address without what stands before its host, but for a container's name; a path on this machine as it is."""
     scheme, colon, rest = address.replace("\\", "/").partition(":")  # as browsers read it
-    if not (rest.startswith("/") and scheme.replace("+", "").isalnum()):
+    if not (rest.startswith("/") and re.fullmatch(r"[\w.+-]+", scheme)):
         scheme, colon, rest = "", "", scheme + colon + rest
     if scheme.lower() == "file" or not (scheme or rest.startswith("//")):
         return address

@@ -34,6 +34,7 @@ from gptcore.nlu.word_features import N_FEATURES, word_features
 from gptcore.text.tokenizer import Tokenizer
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 2000
+_LONGEST_WORD = 100  # characters: of a longer one a window may see a part
 _WORDS = re.compile(r"\d[\d.,]*\d|\w+|\S")
 QUESTION_TOKENS = 64
 """Most pieces of a question that are read (released code)."""
@@ -298,9 +299,13 @@ def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExampl
     """See :data:`Words`: each piece of a passage as the word that it begins in."""
     found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
     for row, window, example in zip(found, windows, examples, strict=True):
-        words = [(match.start(), word_features(match[0])) for match in _WORDS.finditer(example.text)]
+        pieces = example.piece_starts[window.start : window.end]
+        if not len(pieces):  # control characters alone
+            continue
+        near = max(0, int(pieces[0]) - _LONGEST_WORD), int(pieces[-1]) + _LONGEST_WORD  # a passage may have any length
+        words = [(match.start(), word_features(match[0])) for match in _WORDS.finditer(example.text, *near)]
         starts, features = (np.asarray(part) for part in zip(*words, strict=True))
-        at = np.searchsorted(starts, example.piece_starts[window.start : window.end], side="right") - 1
+        at = np.searchsorted(starts, pieces, side="right") - 1
         row[window.first : window.first + len(at)] = features[np.maximum(at, 0)]
     return found
 

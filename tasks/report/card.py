@@ -136,7 +136,12 @@ def selection_note(finetune: Mapping[str, Any], rows: Mapping[str, int]) -> str:
 def ngrams_note(result: Mapping[str, Any]) -> str:
     """How much of a fine-tuned model's answers its n-grams have told; empty where it was asked for none."""
     weight = result.get("ngrams_weight")
-    return "" if weight is None else f"What its n-grams tell of a text counts {weight:g} times beside the network."
+    if weight is None:
+        return ""
+    return (
+        f"What its n-grams tell of a text, fitted on all training rows, counts {weight:g} times beside the network: "
+        "the weight that served the rows which chose the epoch best."
+    )
 
 
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:

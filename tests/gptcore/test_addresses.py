@@ -41,6 +41,8 @@ WITH_USER = {
     "abfs://user:pl4nted@account/x": "abfs://account/x",
     "simplecache::https://user:pl4nted@host/x": "simplecache::https://host/x",
     "zip://a.txt::s3://KEY:pl4/nted@bucket/x.zip": "zip://a.txt::s3://bucket/x.zip",
+    "arrow_hdfs://user:pl4nted@host/x": "arrow_hdfs://host/x",
+    "git-x.y://user:pl4nted@host/x": "git-x.y://host/x",
     "postgresql+psycopg://user:pl4nted@127.0.0.1:9/mlflow": "postgresql+psycopg://127.0.0.1:9/mlflow",
 }
 WITHOUT = (
@@ -95,6 +97,12 @@ def test_what_signs_is_used_and_not_recorded(address: str, bare: str) -> None:
     assert SECRET not in without_password(f"max retries exceeded with url: /a.txt?{signed(bare).rpartition('?')[2]}")
     with pytest.raises(InputError, match="several addresses"):
         unsigned(f"{address},{address}")
+
+
+@pytest.mark.parametrize("secret", ["pl4'nted", 'pl4"nted', "pl4<nted>", "pl4 nted", "pl4\tnted"])
+def test_a_refusal_shows_nothing_of_a_secret_that_ends_words(secret: str) -> None:
+    with pytest.raises(InputError, match=r"^https://host/x: found a password, user or token in the address"):
+        refuse_password(f"https://user:{secret}@host/x")
 
 
 def test_a_port_that_is_none_is_told_before_anything_is_asked() -> None:
