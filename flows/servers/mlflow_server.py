@@ -47,7 +47,7 @@ def main(options: Sequence[str] | None = None) -> None:
     parser.add_argument("--backend-store-uri", default="")
     known, _ = parser.parse_known_args(options)
     if file := database.sqlite_file(known.backend_store_uri):
-        database.prepare(file)
+        database.prepare_database(file)
     elif served := os.environ.get("MLFLOW_BACKEND_STORE_URI"):
         database.migrate(served)
     names = own_names(known.host, known.port, os.environ.get(NAMES_VARIABLE, "").split())

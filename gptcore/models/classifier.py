@@ -171,7 +171,7 @@ class Classifier(nn.Module, ABC):
             or not isinstance(rate, int | float)
             or head.get("pooling") not in (None, "mean")
             or longest not in (None, *range(1, NGRAM_PIECES + 1))
-            or head.get("words", False) not in (False, bool(FORMS[head["form"]].words))
+            or head.get("words", False) not in (False, bool(FORMS[head["form"]].word_reader))
         ):
             named = "form, n_outputs, clf_pdrop, pooling, words and ngrams"
             raise InputError(f"{where}: head: found {head!r:.200}, expected {named}")
@@ -317,10 +317,10 @@ class EncoderClassificationModel(Classifier):
         if self.layer is not None:
             draw_weights(self.layer, std, generator)
         draw_weights(self.head, std, generator)
-        self.words = words and bool(self.row_form.words)
+        self.words = words and bool(self.row_form.word_reader)
         self.reader: WordTagger | SpanReader | None = None
         if self.words:
-            self.reader = self.row_form.part("words")(width, n_outputs)
+            self.reader = self.row_form.part("word_reader")(width, n_outputs)
             draw_weights(self.reader, std, generator)
 
     @classmethod

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.models.classifier import ClassificationModel, Classifier, mean_state
-from gptcore.nlu.inputs import MARKS
 
 INPUTS = ("tokens", "clf_position")
 """What a decoder's file takes: ids int64 [B, C, T], right-padded, and int64 [B, C], the index of each sequence's
@@ -59,7 +58,7 @@ def export_onnx(model: Classifier, path: Path) -> None:
         graph, names, shapes = _Graph(model), INPUTS, (a_token, a_sequence)
         given = tokens, torch.full((2, 2), 4)
     else:
-        graph, names, shapes = _MarkedGraph(model), ("tokens", *MARKS[:2]), (a_token, a_token, a_token)
+        graph, names, shapes = _MarkedGraph(model), ("tokens", "segments", "mask"), (a_token, a_token, a_token)
         given = tokens, tokens.clone(), tokens == 0  # one tensor given twice would be one input
     with _quiet():
         torch.onnx.export(

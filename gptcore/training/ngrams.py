@@ -8,6 +8,7 @@ B rows, C sequences a row, N n-grams of a sequence, K outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -58,14 +59,14 @@ def add_ngrams(
             both = [one + weight * (other - one) for one, other in zip(alone, beside, strict=True)]
             answers = answers_of(spec, monitor.rows, both)
             scores, loss = answers.scores(spec), mean_loss(spec, monitor.rows, both, world.device)
-            found.append((scores["score"], -loss, -weight, penalty, answers))
-    *_, weight, penalty, answers = max(found, key=lambda each: each[:3])
+            found.append(((scores["score"], -loss, -weight), weight, penalty, answers))
+    _, weight, penalty, answers = max(found, key=itemgetter(0))
     monitor.scores, monitor.collapsed = answers.scores(spec), answers.collapsed
     answers.write(spec, monitor.best / "predictions.jsonl")
     kept, settings = Classifier.load(model)
-    kept.ngrams = fitted(spec, every, longest, penalty).weighted(-weight) if weight else None
+    kept.ngrams = fitted(spec, every, longest, penalty).weighted(weight) if weight else None
     kept.save(model, {name: value for name, value in settings.items() if name not in ("model", "head")})
-    return -weight
+    return weight
 
 
 def fitted(spec: TaskSpec, rows: Rows, longest: int, penalty: float) -> NGrams:
@@ -101,9 +102,9 @@ def fitted(spec: TaskSpec, rows: Rows, longest: int, penalty: float) -> NGrams:
         each = each.view(len(chosen), -1, n_outputs)  # (B, C, K)
         logits = each.flatten(1) if form.choices else each.sum(dim=1)
         found = loss_of(logits, wanted) + penalty * (weight**2).sum() / (2 * len(chosen))
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()  # type: ignore[no-untyped-call]  # not annotated
         return found
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    optimizer.step(loss)  # type: ignore[no-untyped-call]  # not annotated
     layer.weight, layer.bias = weight.detach() @ spread, bias.detach()
     return layer

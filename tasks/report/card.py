@@ -285,7 +285,7 @@ def write_pretrained_card(
     )
 
 
-_WORDS = ", with what each word looks like, the words around it and their tags (finetune.words)"
+_WORDS = ", with what each word looks like and the words around it (finetune.words)"
 
 
 def write_finetuned_card(
@@ -309,7 +309,7 @@ def write_finetuned_card(
     for split, counts in dataset.splits.items():
         of = f" of {counts.published:,} published" if counts.published and not synthetic else ""
         rows[f"{split} rows"] = f"{counts.rows:,}{of}"
-    words_too = _WORDS * bool(tuning.get("words"))
+    words_too = _WORDS * bool(tuning.get("words") and form_of(spec).word_reader)
     words = (
         f"The task {name} ({spec.form}), fine-tuned with L3 of "
         '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'

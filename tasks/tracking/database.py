@@ -54,7 +54,7 @@ def register_repository() -> None:
     _artifact_repository_registry.register(SCHEME, artifact_repository)  # type: ignore[no-untyped-call]
 
 
-def prepare(file: Path) -> None:
+def prepare_database(file: Path) -> None:
     """See that MLflow can use its SQLite file, bring a former version's up to date, and begin none where one is lost.
 
     :raises InputError: the file is damaged, is of a newer MLflow, or is gone from beside the files of its runs.

@@ -25,8 +25,7 @@ from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import state_folder
-from tasks.tracking import database
-from tasks.tracking.database import SCHEME, register_repository, sqlite_file
+from tasks.tracking.database import SCHEME, prepare_database, register_repository, sqlite_file
 from tasks.tracking.owners import dead_owners, owner_name
 from tasks.tracking.retry import NoRetries, RetryingClient, Unreachable, is_unreachable, retried, retries
 
@@ -95,10 +94,9 @@ class Run:
         try:
             self._send(self.tracker.hasty)
         except MlflowException as error:
-            if unwritable(error):
-                return  # which the next one that cannot wait says
-            waiting = len(self._waiting) + sum(len(record["metrics"]) for record in self._unsorted)
-            log.warning("%d metrics wait for MLflow at %s: %s", waiting, self.tracker.shown, error)
+            if not unwritable(error):  # which the next call that cannot wait says
+                waiting = len(self._waiting) + sum(len(record["metrics"]) for record in self._unsorted)
+                log.warning("%d metrics wait for MLflow at %s: %s", waiting, self.tracker.shown, error)
 
     def log_results(self, results: Mapping[str, Any]) -> None:
         """Log the finite numbers of a result as each metric's newest value, without bending its curve.
@@ -233,7 +231,7 @@ class Tracker:
             logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: not record.exc_info)
             try:
                 if file := sqlite_file(self.uri):
-                    database.prepare(file)
+                    prepare_database(file)
                 client = MlflowClient(self.uri)
                 with NoRetries():
                     client.search_experiments(max_results=1)

@@ -104,7 +104,7 @@ class Form:
     """Of places: makes what a batch of windows is to be answered with."""
     marked_words: str = ""
     """Of places: gives the words of a batch of windows as what they look like."""
-    words: str = ""
+    word_reader: str = ""
     """Of places: what tells them by that, beside an encoder's states."""
     predictions: str = "gptcore.evaluation.predictions:label_predictions"
     """Makes :class:`gptcore.evaluation.predictions.RowPredictions` of a network's logits."""
