@@ -197,6 +197,11 @@ class RowReader(ABC):
     words: bool = False
     """Whether batches of tagged words hold their features, see :mod:`gptcore.nlu.word_features`."""
 
+    @property
+    @abstractmethod
+    def delimiter(self) -> int:
+        """Id of the token that stands between two texts, the first of its kind in a sequence."""
+
     @abstractmethod
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
         """The token sequences of one row, each at most ``n_ctx`` long, and whether anything had to be cut.
@@ -233,6 +238,11 @@ class DecoderReader(RowReader):
     """GPT-1's, Figure 1: start, delimiter and classify tokens, the symmetric pairs in both orders."""
 
     n_special = N_SPECIAL
+
+    @property
+    def delimiter(self) -> int:
+        """See :attr:`RowReader.delimiter`."""
+        return specials(self.n_vocab).delimiter
 
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
         """See :meth:`RowReader.sequences` and :meth:`RowReader.fitted_sides`.
@@ -287,6 +297,11 @@ class EncoderReader(RowReader):
         if self.pieces is None:
             raise InputError("tokenizer: found one without [CLS] and [SEP], expected one with an encoder's pieces")
         return self.pieces
+
+    @property
+    def delimiter(self) -> int:
+        """See :attr:`RowReader.delimiter`."""
+        return self._pieces.sep
 
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
         """See :meth:`RowReader.sequences` and :meth:`RowReader.fitted_sides`.

@@ -54,6 +54,8 @@ class Rows(ABC):
     whose question is cut."""
     longest: int
     """Tokens of the longest sequence."""
+    reader: RowReader
+    """How the network reads them."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -142,7 +144,7 @@ class TaskRows(Rows):
     """
 
     def __init__(self, reader: RowReader, rows: Sequence[EncodedExample], chosen: NDArray[np.int64]) -> None:
-        self._reader, self._rows, self._chosen = reader, rows, chosen
+        self.reader, self._rows, self._chosen = reader, rows, chosen
         self.labels: NDArray[np.float64] = np.full(len(chosen), np.nan)
         """(N,) NaN where a row has none."""
         self.subsets: list[str] = []
@@ -155,7 +157,7 @@ class TaskRows(Rows):
                 self.labels[row] = example.label
             self.subsets.append(example.subset)
             self.names.append(example.row)
-            sequences, cut = self._reader.sequences(example.fields, example.choices)
+            sequences, cut = self.reader.sequences(example.fields, example.choices)
             longest = max(map(len, sequences))
             self.sizes[row] = len(sequences) * longest
             self.longest = max(self.longest, longest)
@@ -165,8 +167,8 @@ class TaskRows(Rows):
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
         """The numbered rows, padded to the longest of them."""
         examples = [self._rows[int(self._chosen[row])] for row in rows]
-        sequences = [self._reader.sequences(example.fields, example.choices)[0] for example in examples]
-        return self._reader.collate(sequences, [example.label for example in examples])
+        sequences = [self.reader.sequences(example.fields, example.choices)[0] for example in examples]
+        return self.reader.collate(sequences, [example.label for example in examples])
 
 
 class Window(NamedTuple):
@@ -210,8 +212,8 @@ class WindowRows(Rows):
         others = self._others(example)
         self.truncated += sum(map(len, others)) < sum(map(len, example.fields[:-1]))
         first = 1 + sum(len(part) + 1 for part in others)
-        room = self._reader.n_ctx - first - 1
-        step = min(room, max(1, self._reader.n_ctx // 3))
+        room = self.reader.n_ctx - first - 1
+        step = min(room, max(1, self.reader.n_ctx // 3))
         start = 0
         while True:
             self.windows.append(Window(row, start, min(start + room, n_pieces), first))
@@ -221,10 +223,10 @@ class WindowRows(Rows):
 
     def _others(self, example: MarkedExample) -> list[Ids]:
         """What stands before the text, cut so that at least as much of the text has room."""
-        most = min(QUESTION_TOKENS, (self._reader.n_ctx - 3) // 2)
+        most = min(QUESTION_TOKENS, (self.reader.n_ctx - 3) // 2)
         if most < 1:
             raise InputError(
-                f"model.n_ctx = {self._reader.n_ctx} has no room for {self._reader.spec.name}: expected at least 5"
+                f"model.n_ctx = {self.reader.n_ctx} has no room for {self.reader.spec.name}: expected at least 5"
             )
         return [part[:most] for part in example.fields[:-1]]
 
@@ -237,17 +239,17 @@ class WindowRows(Rows):
         windows = [self.windows[number] for number in rows]
         examples = [self.examples[window.row] for window in windows]
         sequences = [
-            self._reader.sequences([*self._others(example), example.fields[-1][window.start : window.end]], ())[0]
+            self.reader.sequences([*self._others(example), example.fields[-1][window.start : window.end]], ())[0]
             for window, example in zip(windows, examples, strict=True)
         ]
-        batch = self._reader.collate(sequences, [None] * len(windows))
-        made: Targets = form_of(self._reader.spec).part("position_targets")
+        batch = self.reader.collate(sequences, [None] * len(windows))
+        made: Targets = form_of(self.reader.spec).part("position_targets")
         width = batch.tokens.shape[-1]
-        targets = made(self._reader.spec, windows, examples, width)
+        targets = made(self.reader.spec, windows, examples, width)
         batch = replace(batch, labels=torch.from_numpy(targets.astype(np.int64)))
-        if not self._reader.words:
+        if not self.reader.words:
             return batch
-        marked: Words = form_of(self._reader.spec).part("marked_words")
+        marked: Words = form_of(self.reader.spec).part("marked_words")
         return replace(batch, words=torch.from_numpy(marked(windows, examples, width)[:, None]))
 
     def of_rows(self) -> list[list[int]]:

@@ -7,9 +7,11 @@ B rows, C sequences a row, N n-grams of a sequence, K outputs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +20,9 @@ from torch import Tensor
 from gptcore.base.seeds import choose_rows
 from gptcore.data.feed import by_length, evaluation_tokens
 from gptcore.evaluation.predict import answers_of, mean_loss
+from gptcore.machine import process
 from gptcore.models.classifier import Classifier
-from gptcore.models.ngrams import BUCKETS, NGrams
+from gptcore.models.ngrams import BUCKETS, ROWS, NGrams
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec
 from gptcore.nlu.rows import Rows
@@ -29,8 +32,9 @@ _WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Of the n-grams' logits beside the network's; the greatest leaves next to nothing of these."""
 _PENALTIES = (1.0, 0.1, 0.01)
 """Of half the sum of the squares of the layer's weights, where the loss is a sum over rows: scikit-learn's 1 / C."""
-_MOST = 1 << 25
-"""n-grams that are fitted together, in 400 MB; of more rows some are drawn."""
+_MOST = 1 << 24
+"""n-grams that are fitted together; of more rows some are drawn."""
+_LEAST = 1e-6
 _MANY = 1000
 """Sequences from which on n-grams of a single one are left out, as the floors leave out words."""
 
@@ -45,15 +49,16 @@ def add_ngrams(
     :param longest: pieces of the longest n-grams.
     :param rows: that the monitor's best model was trained on; ``every``: that the n-grams which are kept are fitted on.
     :return: the weight.
-    :raises Interrupted: see :meth:`BestEpoch.logits`.
+    :raises Interrupted: see :meth:`BestEpoch.logits`; while a layer is fitted, too.
     """
     spec, world = monitor.spec, monitor.world
     best, _ = Classifier.load(monitor.best / "model")
     best.to(world.device)
     alone = monitor.logits(best, monitor.rows, interrupted)
+    fit = Fit(spec, rows, longest, interrupted)
     found = []
     for penalty in _PENALTIES:
-        best.ngrams = fitted(spec, rows, longest, penalty).to(world.device)
+        best.ngrams = fit.layer(penalty).to(world.device)
         beside = monitor.logits(best, monitor.rows, interrupted)
         for weight in _WEIGHTS:
             both = [one + weight * (other - one) for one, other in zip(alone, beside, strict=True)]
@@ -64,47 +69,118 @@ def add_ngrams(
     monitor.scores, monitor.collapsed = answers.scores(spec), answers.collapsed
     answers.write(spec, monitor.best / "predictions.jsonl")
     kept, settings = Classifier.load(model)
-    kept.ngrams = fitted(spec, every, longest, penalty).weighted(weight) if weight else None
+    kept.ngrams = Fit(spec, every, longest, interrupted).layer(penalty).weighted(weight) if weight else None
     kept.save(model, {name: value for name, value in settings.items() if name not in ("model", "head")})
     return weight
 
 
-def fitted(spec: TaskSpec, rows: Rows, longest: int, penalty: float) -> NGrams:
-    """The layer that tells labelled rows best by their form's loss; a grade moves all its classes along their scale."""
-    form, most = form_of(spec), max(1, _MOST * len(rows) // (longest * rows.tokens))
-    loss_of: Callable[[Tensor, Tensor], Tensor] = form.part("loss")
-    layer = NGrams(longest, form.n_outputs(spec))
-    chosen = choose_rows(len(rows), most, 0)
-    buckets, labels = [], []
-    for part in by_length(rows.sizes[chosen], evaluation_tokens(torch.device("cpu"))):
-        batch = rows.batch(chosen[part])
-        assert batch.labels is not None, "training rows carry labels"
-        buckets.append(layer.buckets(batch.tokens, batch.ends))
-        labels.append(batch.labels)
-    layer.rarity[:BUCKETS] = 1.0
-    counts = torch.bincount(torch.cat([each[layer.shares(each) > 0] for each in buckets]), minlength=BUCKETS + 1)
-    n_sequences = sum(map(len, buckets))
-    layer.rarity *= (1 + torch.log((1 + n_sequences) / (1 + counts))) * (counts > (n_sequences >= _MANY))
-    shares = [layer.shares(each) for each in buckets]
-    ids = torch.cat([each[share > 0] for each, share in zip(buckets, shares, strict=True)])
-    beside = torch.cat([share[share > 0] for share in shares])
-    sizes = torch.cat([(share > 0).sum(dim=1) for share in shares])
-    starts, wanted = sizes.cumsum(0) - sizes, torch.cat(labels)
-    del buckets, shares
-    n_outputs = len(layer.bias)
-    spread = torch.linspace(-1, 1, n_outputs)[None] if spec.score_range else torch.eye(n_outputs)
-    weight, bias = torch.zeros(BUCKETS + 1, len(spread), requires_grad=True), layer.bias.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, history_size=5, line_search_fn="strong_wolfe")
+class Bags(NamedTuple):
+    """Which rows of a table are summed up for which sequence, with which weights; and the same by rows of the table."""
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        each = F.embedding_bag(ids, weight, starts, per_sample_weights=beside, mode="sum") @ spread + bias
-        each = each.view(len(chosen), -1, n_outputs)  # (B, C, K)
-        logits = each.flatten(1) if form.choices else each.sum(dim=1)
-        found = loss_of(logits, wanted) + penalty * (weight**2).sum() / (2 * len(chosen))
-        found.backward()  # type: ignore[no-untyped-call]  # not annotated
-        return found
+    rows: Tensor
+    starts: Tensor
+    weights: Tensor
+    sequences: Tensor
+    row_starts: Tensor
+    row_weights: Tensor
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]  # not annotated
-    layer.weight, layer.bias = weight.detach() @ spread, bias.detach()
-    return layer
+    @classmethod
+    def of(cls, rows: Tensor, weights: Tensor, sizes: Tensor, n_rows: int) -> Self:
+        """:param sizes: how many of the rows each sequence has, one sequence after the other."""
+        order, counts = rows.argsort(stable=True), rows.bincount(minlength=n_rows)
+        sequences = torch.arange(len(sizes)).repeat_interleave(sizes)
+        starts, row_starts = (each.cumsum(0) - each for each in (sizes, counts))
+        return cls(rows, starts, weights, sequences[order], row_starts, weights[order])
+
+
+class Sums(torch.autograd.Function):
+    """What `embedding_bag` gives, whose own gradient sorts all n-grams anew each time: three quarters of a fit."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, *bags: Tensor) -> Tensor:
+        """Sums of a table's rows, for each sequence."""
+        ctx.bags = Bags(*bags)
+        return F.embedding_bag(bags[0], table, bags[1], per_sample_weights=bags[2], mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Sums of the sequences' gradients, for each row of the table."""
+        bags: Bags = ctx.bags
+        ids, starts, weights = bags.sequences, bags.row_starts, bags.row_weights
+        sums = F.embedding_bag(ids, grad.contiguous(), starts, per_sample_weights=weights, mode="sum")
+        return sums, *(None for _ in bags)
+
+
+class Fit:
+    """Labelled rows, made ready for the layer that tells them best by their form's loss.
+
+    A grade moves all its classes along their scale.
+
+    :raises Interrupted: by :meth:`layer`, once ``interrupted`` says so.
+    """
+
+    def __init__(self, spec: TaskSpec, rows: Rows, longest: int, interrupted: Callable[[], bool]) -> None:
+        self._form, self._interrupted = form_of(spec), interrupted
+        n_outputs = self._form.n_outputs(spec)
+        self._spread = torch.linspace(-1, 1, n_outputs)[None] if spec.score_range else torch.eye(n_outputs)
+        chosen = choose_rows(len(rows), max(1, _MOST * len(rows) // (longest * rows.tokens)), 0)
+        layer = NGrams(longest, n_outputs, rows.reader.delimiter)
+        grams, labels = [], []
+        for part in by_length(rows.sizes[chosen], evaluation_tokens(torch.device("cpu"))):
+            batch = rows.batch(chosen[part])
+            assert batch.labels is not None, "training rows carry labels"
+            grams.append(layer.grams(batch.tokens, batch.ends))
+            labels.append(batch.labels)
+        counts, texts = torch.zeros(ROWS), torch.zeros(BUCKETS)
+        for found, first, shared in (each for part in grams for each in part):
+            counts += torch.bincount(found[first], minlength=ROWS)
+            texts += torch.bincount(found[first] // 2, minlength=BUCKETS)
+            texts -= torch.bincount(found[shared] // 2, minlength=BUCKETS)  # of both sides, counted twice
+        n_sequences = sum(len(part[0].rows) for part in grams)
+        layer.rarity[:BUCKETS] = 1 + torch.log((1 + n_sequences) / (1 + texts))
+        layer.known = counts > (n_sequences >= _MANY)
+        ids, beside, sizes, common = [], [], [], []
+        for part in grams:
+            rows_of, share = layer.shares(part)
+            ids.append(rows_of[share > 0])
+            beside.append(share[share > 0])
+            sizes.append((share > 0).sum(dim=1))
+            common.append(layer.common(part))
+        self._used, places = torch.cat(ids).unique(return_inverse=True)
+        self._bags = Bags.of(places, torch.cat(beside), torch.cat(sizes), len(self._used))
+        every = torch.cat(common)
+        self._scale, self._mean = torch.std_mean(every, dim=0, correction=0)
+        self._scale[self._scale < _LEAST] = 1.0  # what is the same everywhere tells nothing
+        self._common = (every - self._mean) / self._scale
+        self._labels = torch.cat(labels)
+        self._fresh = layer
+
+    def layer(self, penalty: float) -> NGrams:
+        """The one that is fitted with a penalty of half the sum of the squares of its weights."""
+        layer = copy.deepcopy(self._fresh)
+        n_outputs, n_rows = len(layer.bias), len(self._labels)
+        loss_of: Callable[[Tensor, Tensor], Tensor] = self._form.part("loss")
+        weight = torch.zeros(len(self._used), len(self._spread), requires_grad=True)
+        shared = torch.zeros(len(layer.shared), len(self._spread), requires_grad=True)
+        bias = torch.zeros(n_outputs, requires_grad=True)
+        optimizer = torch.optim.LBFGS(
+            [weight, shared, bias], max_iter=100, history_size=5, line_search_fn="strong_wolfe"
+        )
+
+        def loss() -> Tensor:
+            if self._interrupted():
+                raise process.Interrupted("SIGTERM while n-grams were fitted")
+            optimizer.zero_grad()
+            words = Sums.apply(weight, *self._bags)  # (B*C, 1 or K)
+            each = ((words + self._common @ shared) @ self._spread + bias).view(n_rows, -1, n_outputs)  # (B, C, K)
+            logits = each.flatten(1) if self._form.choices else each.sum(dim=1)
+            squares = (weight**2).sum() + (shared**2).sum()
+            found = loss_of(logits, self._labels) + penalty * squares / (2 * n_rows)
+            found.backward()  # type: ignore[no-untyped-call]  # not annotated
+            return found
+
+        optimizer.step(loss)  # type: ignore[no-untyped-call]  # not annotated
+        layer.weight[self._used] = weight.detach() @ self._spread
+        layer.shared = (shared.detach() / self._scale[:, None]) @ self._spread
+        layer.bias = bias.detach() - self._mean @ layer.shared
+        return layer

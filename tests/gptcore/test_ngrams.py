@@ -10,32 +10,53 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
 
 from gptcore.evaluation.predict import evaluate
+from gptcore.machine.process import Interrupted
 from gptcore.models.ngrams import NGrams
+from gptcore.nlu.inputs import DecoderReader, EncodedExample
 from gptcore.nlu.registry import task_spec
-from gptcore.training.ngrams import fitted
+from gptcore.nlu.rows import TaskRows
+from gptcore.training.ngrams import Bags, Fit, Sums
 from tests.gptcore.test_losses import batch, model
 from tests.gptcore.tiny_tasks import MODEL, encoded, finetune_job, finetuned, pretrained, random_ngrams, task_rows
 
+DELIMITER = 7
 
-def plain_grams(ids: list[int], longest: int) -> set[int]:
-    """The buckets of all runs of up to ``longest`` ids: base 1,000,003, modulo 2^31 - 1, then modulo 2^16."""
-    found = set()
+
+def plain_grams(ids: list[int], longest: int, delimiter: int) -> dict[int, list[tuple[int, int]]]:
+    """Length -> the (bucket, side) of all runs of so many ids: base 1,000,003, modulo 2^31 - 1, then modulo 2^16; a run
+    that ends before the first delimiter is of side 0, else of side 1.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    second = ids.index(delimiter) if delimiter in ids else len(ids)
     for length in range(1, longest + 1):
+        found[length] = []
         for start in range(len(ids) - length + 1):
             code = ids[start]
             for following in ids[start + 1 : start + length]:
                 code = (code * 1_000_003 + following + 1) % (2**31 - 1)
-            found.add(code % 65_536)
+            found[length].append((code % 65_536, int(start + length > second)))
     return found
 
 
 def plain_logits(layer: NGrams, ids: list[int]) -> torch.Tensor:
-    grams = plain_grams(ids, layer.longest)
-    length = math.sqrt(sum(float(layer.rarity[gram]) ** 2 for gram in grams))
-    return layer.bias + sum(layer.rarity[gram] / length * layer.weight[gram] for gram in grams)
+    found = plain_grams(ids, layer.longest, int(layer.delimiter))
+    told, common = layer.bias.clone(), []
+    for side in (0, 1):
+        # a bucket that two lengths share counts twice
+        its = [bucket for grams in found.values() for bucket, at in sorted(set(grams)) if at == side]
+        known = [bucket for bucket in its if layer.known[2 * bucket + side]]
+        length = math.sqrt(sum(float(layer.rarity[bucket]) ** 2 for bucket in known)) or 1.0
+        told += sum(layer.rarity[bucket] / length * layer.weight[2 * bucket + side] for bucket in known)
+    for grams in found.values():
+        sides = [{bucket for bucket, at in grams if at == side} for side in (0, 1)]
+        both = sum(float(layer.rarity[bucket]) for bucket in sides[0] & sides[1])
+        common += [both / (sum(float(layer.rarity[bucket]) for bucket in side) or 1.0) for side in sides]
+    common += [math.log1p(sum(at == side for _, at in found[1])) for side in (0, 1)]
+    return told + torch.tensor(common) @ layer.shared
 
 
 @pytest.mark.parametrize(("form", "n_sequences"), [("single", 1), ("pair", 2), ("choices", 4)])
@@ -43,22 +64,20 @@ def test_they_add_to_the_networks_logits_what_they_tell_of_each_sequence(form: s
     network, (rows, tokens, ends) = model(form, clf_pdrop=0.0), batch(n_sequences)
     with torch.no_grad():
         alone, _ = network(tokens, ends)
-        network.ngrams = random_ngrams(3, network.n_outputs)
+        network.ngrams = random_ngrams(3, network.n_outputs, DELIMITER)
         together, _ = network(tokens, ends)
     each = [[plain_logits(network.ngrams, ids) for ids in sequences] for sequences in rows]
     told = [torch.cat(logits) if form == "choices" else torch.stack(logits).sum(dim=0) for logits in each]
     torch.testing.assert_close(together - alone, torch.stack(told), rtol=1e-4, atol=1e-5)
 
 
-def test_they_are_fitted_as_logistic_regression_is(tmp_path: Path) -> None:
-    spec, folder = task_spec("sst2"), encoded(tmp_path, "sst2", n_train=200)
-    rows = task_rows(spec, folder, "train", n_ctx=MODEL.n_ctx, n_vocab=MODEL.n_vocab, max_rows=None, seed=0)
-    layer = fitted(spec, rows, 2, 0.5)
+def plain_features(rows: TaskRows, longest: int) -> tuple[list[list[int]], np.ndarray]:
+    """The rows' ids, and a matrix of what is fitted: n-grams by rarity, a length of 1, and what is common, scaled."""
     sentences = []
     for number in range(len(rows)):
         part = rows.batch([number])
         sentences.append(part.tokens[0, 0, : int(part.clf_position) + 1].tolist())
-    grams = [plain_grams(ids, 2) for ids in sentences]
+    grams = [[gram for its in plain_grams(ids, longest, -1).values() for gram in set(its)] for ids in sentences]
     counts = Counter(gram for found in grams for gram in found)
     known = sorted(counts)
     features = np.zeros((len(rows), len(known)))
@@ -66,12 +85,66 @@ def test_they_are_fitted_as_logistic_regression_is(tmp_path: Path) -> None:
         for gram in found:
             row[known.index(gram)] = 1 + math.log((1 + len(rows)) / (1 + counts[gram]))
         row /= np.linalg.norm(row)
+    lengths = np.log1p([[len(ids)] for ids in sentences])
+    return sentences, np.hstack([features, (lengths - lengths.mean()) / lengths.std()])
+
+
+def test_they_are_fitted_as_logistic_regression_is(tmp_path: Path) -> None:
+    spec, folder = task_spec("sst2"), encoded(tmp_path, "sst2", n_train=200)
+    rows = task_rows(spec, folder, "train", n_ctx=MODEL.n_ctx, n_vocab=MODEL.n_vocab, max_rows=None, seed=0)
+    layer = Fit(spec, rows, 2, lambda: False).layer(0.5)
+    sentences, features = plain_features(rows, 2)
     # One vector for two classes has their difference, whose square is twice the sum of theirs.
     twin = LogisticRegression(C=2 / 0.5, tol=1e-8, max_iter=10_000).fit(features, rows.labels)
     with torch.no_grad():
         logits = torch.stack([plain_logits(layer, ids) for ids in sentences])
     told = torch.log_softmax(logits, dim=-1).numpy()
     np.testing.assert_allclose(told, twin.predict_log_proba(features), atol=5e-3)
+
+
+def test_sums_have_the_gradients_of_an_embedding_bag() -> None:
+    draws = torch.Generator().manual_seed(0)
+    table = torch.randn(7, 3, generator=draws, dtype=torch.float64, requires_grad=True)
+    sizes, rows = torch.tensor([3, 0, 4]), torch.tensor([0, 2, 2, 6, 1, 0, 5])
+    weights = torch.rand(7, generator=draws, dtype=torch.float64)
+    bags = Bags.of(rows, weights, sizes, len(table))
+    found, wanted = [
+        F.embedding_bag(rows, table, bags.starts, per_sample_weights=weights, mode="sum")
+        if plain
+        else Sums.apply(table, *bags)
+        for plain in (False, True)
+    ]
+    torch.testing.assert_close(found, wanted)
+    outer = torch.randn(3, 3, generator=draws, dtype=torch.float64)
+    mine, theirs = (torch.autograd.grad((each * outer).sum(), table)[0] for each in (found, wanted))
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_a_fit_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    spec, folder = task_spec("sst2"), encoded(tmp_path, "sst2", n_train=40)
+    rows = task_rows(spec, folder, "train", n_ctx=MODEL.n_ctx, n_vocab=MODEL.n_vocab, max_rows=None, seed=0)
+    fit = Fit(spec, rows, 2, lambda: True)
+    with pytest.raises(Interrupted):
+        fit.layer(0.5)
+
+
+def test_what_two_texts_share_is_told_of_words_never_met(tmp_path: Path) -> None:
+    """Right is the answer that shares words with the question, whichever words these are."""
+    draws = np.random.default_rng(0)
+    reader = DecoderReader(task_spec("storycloze"), 40, 1000)
+    examples = []
+    for number in range(300):
+        first, last = (0, 500) if number < 200 else (500, 1000)  # the last rows have words of their own
+        asked, other = draws.integers(first, last, (2, 8))
+        answers = [draws.permutation(np.concatenate([asked[:3], other[:3]])), other[2:8]]
+        right = int(draws.integers(2))
+        fields = (asked[:2], asked[2:4], asked[4:6], asked[6:])
+        examples.append(EncodedExample(fields, tuple(answers[::-1] if right else answers), right, "", ""))
+    seen, asked_for = (TaskRows(reader, examples, np.arange(*part)) for part in ((0, 200), (200, 300)))
+    layer = Fit(reader.spec, seen, 2, lambda: False).layer(0.1)
+    batch = asked_for.batch(np.arange(100))
+    told = layer(batch.tokens, batch.ends)[..., 0].argmax(dim=1)
+    assert (told == batch.labels).float().mean() > 0.95
 
 
 @pytest.mark.parametrize("select", ["held-out", "refit", "dev"])
@@ -89,6 +162,6 @@ def test_a_network_that_has_learnt_nothing_answers_by_them(task: str, select: st
     chosen_on = "dev" if select == "dev" else "validation"
     assert found[2][f"{chosen_on}/score"] > found[None][f"{chosen_on}/score"]
     again = evaluate(tmp_path / "2" / "model", dataset, "dev", precision="float32")
-    assert again["score"] == found[2]["dev/score"]
+    assert again["score"] == pytest.approx(found[2]["dev/score"], abs=1e-6)  # of dev rows it is a sum of two logits
     lines = (tmp_path / "2" / "predictions" / "dev.jsonl").read_text().splitlines()
     assert len({json.loads(line)["prediction"] for line in lines}) > 1

@@ -68,12 +68,14 @@ def pretrained(folder: Path) -> Path:
     return folder
 
 
-def random_ngrams(longest: int, n_outputs: int) -> NGrams:
-    """Those of a model that was fitted on nothing: each n-gram tells something."""
+def random_ngrams(longest: int, n_outputs: int, delimiter: int = -1) -> NGrams:
+    """Those of a model that was fitted on nothing: most n-grams tell something."""
     draws = torch.Generator().manual_seed(3)
-    found = NGrams(longest, n_outputs)
-    found.weight, found.bias = (torch.randn(part.shape, generator=draws) for part in (found.weight, found.bias))
+    found = NGrams(longest, n_outputs, delimiter)
+    for part in (found.weight, found.shared, found.bias):
+        part.copy_(torch.randn(part.shape, generator=draws))
     found.rarity[:BUCKETS] = torch.rand(BUCKETS, generator=draws) + 0.5
+    found.known[:-1] = torch.rand(len(found.known) - 1, generator=draws) < 0.8
     return found
 
 
