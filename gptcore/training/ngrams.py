@@ -30,7 +30,7 @@ from gptcore.training.best_epoch import BestEpoch
 
 _WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Of the n-grams' logits beside the network's; the greatest leaves next to nothing of these."""
-_PENALTIES = (1.0, 0.1, 0.01)
+PENALTIES = (1.0, 0.1, 0.01)
 """Of half the sum of the squares of the layer's weights, where the loss is a sum over rows: scikit-learn's 1 / C."""
 _MOST = 1 << 24
 """n-grams that are fitted together; of more rows some are drawn."""
@@ -57,7 +57,7 @@ def add_ngrams(
     alone = monitor.logits(best, monitor.rows, interrupted)
     fit = Fit(spec, rows, longest, interrupted)
     found = []
-    for penalty in _PENALTIES:
+    for penalty in PENALTIES:
         best.ngrams = fit.layer(penalty).to(world.device)
         beside = monitor.logits(best, monitor.rows, interrupted)
         for weight in _WEIGHTS:
