@@ -5,13 +5,12 @@ weighted by tf-idf, each counted once: an embedding's row for each bucket. A seq
 apart, and is told how much of either the other has, by rarity: which of two texts' words are the same no sum over words
 of both can tell.
 
-B batch, C sequences an example, R = B*C, T positions, M n-grams of a length, N n-grams of all lengths, K outputs, F
-numbers that say how much two texts share.
+B batch, C sequences an example, R = B*C, T positions, L lengths of n-grams, K outputs, F numbers that say how much two
+texts share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -27,7 +26,7 @@ _LEAST = 1e-9
 
 
 class Grams(NamedTuple):
-    """The n-grams of one length, as rows of the table, ascending: [R, M] each."""
+    """The n-grams of some sequences as rows of the table, those of each length ascending: [R, L, T] each."""
 
     rows: Tensor
     first: Tensor
@@ -61,50 +60,47 @@ class NGrams(nn.Module):
         self.register_buffer("known", torch.zeros(ROWS, dtype=torch.bool))
         self.register_buffer("delimiter", torch.tensor(delimiter))
 
-    def grams(self, tokens: Tensor, ends: Tensor) -> list[Grams]:
-        """Those of sequences [B, C, T] up to their last positions [B, C], for each length."""
-        code, last = tokens.flatten(0, 1), ends.flatten()[:, None]  # (R, T), (R, 1)
-        real = torch.arange(code.shape[1], device=tokens.device) <= last  # (R, T)
-        behind = ((code == self.delimiter) & real).long().cumsum(dim=1).clamp(max=1)  # (R, T)
-        found = []
+    def grams(self, tokens: Tensor, ends: Tensor) -> Grams:
+        """Those of sequences [B, C, T] up to their last positions [B, C]."""
+        width, last = tokens.shape[2], ends.flatten()[:, None]  # (R, 1)
+        text = F.pad(tokens.flatten(0, 1), (0, self.longest - 1))  # (R, T + L - 1)
+        at = torch.arange(text.shape[1], device=tokens.device)
+        behind = ((text == self.delimiter) & (at <= last)).long().cumsum(dim=1).clamp(max=1)
+        code, found = text[:, :width], []
         for n in range(self.longest):
             if n:
-                code = (code[:, :-1] * _FACTOR + tokens.flatten(0, 1)[:, n:] + 1) % _PRIME
-            rows = torch.where(real[:, n:], code % BUCKETS * 2 + behind[:, n:], ROWS - 1).sort(dim=1).values  # (R, M)
-            first = F.pad(rows[:, 1:] != rows[:, :-1], (1, 0), value=True) & (rows < ROWS - 1)
-            shared = F.pad((rows[:, 1:] == rows[:, :-1] + 1) & (rows[:, :-1] % 2 == 0), (0, 1))
-            found.append(Grams(rows, first, shared))
-        return found
+                code = (code * _FACTOR + text[:, n : n + width] + 1) % _PRIME
+            row = code % BUCKETS * 2 + behind[:, n : n + width]
+            found.append(torch.where(at[n : n + width] <= last, row, ROWS - 1))
+        rows = torch.stack(found, dim=1).sort(dim=2).values
+        first = F.pad(rows[..., 1:] != rows[..., :-1], (1, 0), value=True) & (rows < ROWS - 1)
+        shared = F.pad((rows[..., 1:] == rows[..., :-1] + 1) & (rows[..., :-1] % 2 == 0), (0, 1))
+        return Grams(rows, first, shared)
 
-    def shares(self, grams: Sequence[Grams]) -> tuple[Tensor, Tensor]:
-        """The rows of all n-grams, and how much each counts: as it is rare, once a text, whose squares' sum is 1, and
-        what is not known nothing; [R, N] both.
+    def shares(self, grams: Grams) -> Tensor:
+        """How much each counts: as it is rare, once a text, whose squares' sum is 1, and what is not known nothing;
+        [R, L, T].
         """
-        rows, first, _ = (torch.cat(part, dim=1) for part in zip(*grams, strict=True))
-        found = self.rarity[rows // 2] * (first & self.known[rows])  # (R, N)
-        second = rows % 2 == 1
-        norms = [torch.linalg.vector_norm(found * side, dim=1, keepdim=True) for side in (~second, second)]
-        return rows, found / torch.where(second, norms[1], norms[0]).clamp_min(_LEAST)
+        found = self.rarity[grams.rows // 2] * (grams.first & self.known[grams.rows])
+        second = grams.rows % 2 == 1
+        norms = [torch.linalg.vector_norm(found * side, dim=(1, 2), keepdim=True) for side in (~second, second)]
+        return found / torch.where(second, norms[1], norms[0]).clamp_min(_LEAST)
 
-    def common(self, grams: Sequence[Grams]) -> Tensor:
+    def common(self, grams: Grams) -> Tensor:
         """How much of either text's n-grams the other has, by rarity, for each length, and the logarithms of how many
         pieces each has: [R, F].
         """
-        found = []
-        for rows, first, shared in grams:
-            rarity, second = self.rarity[rows // 2], rows % 2 == 1
-            both = (rarity * shared).sum(dim=1)
-            sides = [first & ~second, first & second]
-            found += [both / (rarity * side).sum(dim=1).clamp_min(_LEAST) for side in sides]
-        rows = grams[0].rows
-        real = rows < ROWS - 1
-        found += [(real & (rows % 2 == side)).sum(dim=1).to(found[0].dtype).log1p() for side in (0, 1)]
-        return torch.stack(found, dim=1)
+        rarity, second = self.rarity[grams.rows // 2], grams.rows % 2 == 1
+        both = (rarity * grams.shared).sum(dim=2)  # (R, L)
+        sides = [(rarity * (grams.first & side)).sum(dim=2).clamp_min(_LEAST) for side in (~second, second)]
+        real = grams.rows[:, 0] < ROWS - 1  # (R, T)
+        sizes = [(real & side[:, 0]).sum(dim=1, keepdim=True).to(both.dtype).log1p() for side in (~second, second)]
+        return torch.cat([both / side for side in sides] + sizes, dim=1)
 
     def forward(self, tokens: Tensor, ends: Tensor) -> Tensor:
         """Logits [B, C, K]; see :meth:`grams`."""
         grams = self.grams(tokens, ends)
-        rows, shares = self.shares(grams)
+        rows, shares = grams.rows.flatten(1), self.shares(grams).flatten(1)  # (R, L*T)
         words = F.embedding_bag(rows, self.weight, per_sample_weights=shares, mode="sum")
         return (words + self.common(grams) @ self.shared + self.bias).view(*ends.shape, -1)
 

@@ -2,7 +2,7 @@
 
 Of a text's topic its words tell more than a network does that has read little, and both together more than either.
 
-B rows, C sequences a row, N n-grams of a sequence, K outputs.
+B rows, C sequences a row, K outputs.
 """
 
 from __future__ import annotations
@@ -126,27 +126,27 @@ class Fit:
         chosen = choose_rows(len(rows), max(1, _MOST * len(rows) // (longest * rows.tokens)), 0)
         layer = NGrams(longest, n_outputs, rows.reader.delimiter)
         grams, labels = [], []
-        for part in by_length(rows.sizes[chosen], evaluation_tokens(torch.device("cpu"))):
-            batch = rows.batch(chosen[part])
+        for alike in by_length(rows.sizes[chosen], evaluation_tokens(torch.device("cpu"))):
+            batch = rows.batch(chosen[alike])
             assert batch.labels is not None, "training rows carry labels"
             grams.append(layer.grams(batch.tokens, batch.ends))
             labels.append(batch.labels)
         counts, texts = torch.zeros(ROWS), torch.zeros(BUCKETS)
-        for found, first, shared in (each for part in grams for each in part):
+        for found, first, shared in grams:
             counts += torch.bincount(found[first], minlength=ROWS)
             texts += torch.bincount(found[first] // 2, minlength=BUCKETS)
             texts -= torch.bincount(found[shared] // 2, minlength=BUCKETS)  # of both sides, counted twice
-        n_sequences = sum(len(part[0].rows) for part in grams)
+        n_sequences = sum(len(part.rows) for part in grams)
         layer.rarity[:BUCKETS] = 1 + torch.log((1 + n_sequences) / (1 + texts))
         layer.known = counts > (n_sequences >= _MANY)
         ids, beside, sizes, common = [], [], [], []
         for part in grams:
-            rows_of, share = layer.shares(part)
-            ids.append(rows_of[share > 0])
+            share = layer.shares(part)
+            ids.append(part.rows[share > 0])
             beside.append(share[share > 0])
-            sizes.append((share > 0).sum(dim=1))
+            sizes.append((share > 0).sum(dim=(1, 2)))
             common.append(layer.common(part))
-        self._used, places = torch.cat(ids).unique(return_inverse=True)
+        self._used, places = torch.cat(ids).unique(return_inverse=True)  # type: ignore[no-untyped-call]  # not annotated
         self._bags = Bags.of(places, torch.cat(beside), torch.cat(sizes), len(self._used))
         every = torch.cat(common)
         self._scale, self._mean = torch.std_mean(every, dim=0, correction=0)
@@ -171,7 +171,7 @@ class Fit:
             if self._interrupted():
                 raise process.Interrupted("SIGTERM while n-grams were fitted")
             optimizer.zero_grad()
-            words = Sums.apply(weight, *self._bags)  # (B*C, 1 or K)
+            words = Sums.apply(weight, *self._bags)  # type: ignore[no-untyped-call]  # (B*C, 1 or K)
             each = ((words + self._common @ shared) @ self._spread + bias).view(n_rows, -1, n_outputs)  # (B, C, K)
             logits = each.flatten(1) if self._form.choices else each.sum(dim=1)
             squares = (weight**2).sum() + (shared**2).sum()

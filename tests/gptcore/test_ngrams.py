@@ -44,7 +44,7 @@ def plain_grams(ids: list[int], longest: int, delimiter: int) -> dict[int, list[
 
 def plain_logits(layer: NGrams, ids: list[int]) -> torch.Tensor:
     found = plain_grams(ids, layer.longest, int(layer.delimiter))
-    told, common = layer.bias.clone(), []
+    told, common = layer.bias.clone(), list[list[float]]()
     for side in (0, 1):
         # a bucket that two lengths share counts twice
         its = [bucket for grams in found.values() for bucket, at in sorted(set(grams)) if at == side]
@@ -54,9 +54,9 @@ def plain_logits(layer: NGrams, ids: list[int]) -> torch.Tensor:
     for grams in found.values():
         sides = [{bucket for bucket, at in grams if at == side} for side in (0, 1)]
         both = sum(float(layer.rarity[bucket]) for bucket in sides[0] & sides[1])
-        common += [both / (sum(float(layer.rarity[bucket]) for bucket in side) or 1.0) for side in sides]
-    common += [math.log1p(sum(at == side for _, at in found[1])) for side in (0, 1)]
-    return told + torch.tensor(common) @ layer.shared
+        common.append([both / (sum(float(layer.rarity[bucket]) for bucket in side) or 1.0) for side in sides])
+    sizes = [math.log1p(sum(at == side for _, at in found[1])) for side in (0, 1)]
+    return told + torch.tensor([*np.transpose(common).flatten(), *sizes], dtype=torch.float32) @ layer.shared
 
 
 @pytest.mark.parametrize(("form", "n_sequences"), [("single", 1), ("pair", 2), ("choices", 4)])
