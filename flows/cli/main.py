@@ -59,7 +59,7 @@ def begin_ahead(typed: Sequence[str]) -> None:
     :param typed: what follows the program's name; where it turns out wrong the server ends with this process.
     """
     chosen = next((word for word in typed if not word.startswith("-")), "")
-    flows = {command.name for command in read_commands() if command.flow}
+    flows = {command.name for command in read_commands() if command.forms}
     if chosen in flows and not {"-h", "--help"}.intersection(typed):
         from flows.servers.temporary_server import begin_server
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from flows.servers.credentials import client_environment, read_credentials
 from gptcore.base.addresses import without_password
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError, require, unwritable
 from gptcore.base.files import checked_object, read_object
 from gptcore.base.tables import read_table
 from tasks.store.state import SERVED, make_private, state_folder
@@ -150,6 +150,8 @@ def prepare(client: bool = True) -> None:
         try:
             home.mkdir(parents=True, exist_ok=True)  # the server does not make it before it opens its database there
         except OSError as error:
+            if unwritable(error):
+                raise
             raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
 
 

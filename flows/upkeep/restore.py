@@ -14,6 +14,7 @@ from flows.servers.stack import postgres, s3
 from flows.servers.stack.control import storage
 from flows.upkeep.backup import DATABASES, PARTS, Incomplete, Place, copy_artifacts
 from gptcore.base.errors import require
+from gptcore.base.files import sha256_file
 from gptcore.base.filesystems import file_system
 from tasks.store.state import note_store, state_folder
 from tasks.store.store import Store
@@ -23,8 +24,8 @@ from tasks.tracking.database import FILES
 def restore(url: str, store_url: str, name: str, postgres_port: int, s3_port: int) -> None:
     """Put a backup into the state folder, whose databases must not be there yet, and its artifacts into a store.
 
-    Files are compared with their SHA-256 before any is put in its place, artifacts each by itself; MLflow's database
-    goes last.
+    Files are compared with their SHA-256 before any is put in its place, artifacts each by itself; databases go last.
+    What ended half-way is done again: a database that is as the backup has it is one that a restore has put there.
 
     :param store_url: of the store; empty: where it was, if by reference; else the default one.
     :param name: of the backup; empty: the newest.
@@ -34,31 +35,42 @@ def restore(url: str, store_url: str, name: str, postgres_port: int, s3_port: in
     """
     place, home = Place(url, "FROM"), state_folder()
     about = place.read(name)
-    for there in [*(home / each for each in DATABASES), postgres.data_folder(), s3.data_folder()]:
-        require(not there.exists(), f"{there}: is there already; restore into another GPTMILL_HOME, or move it away")
     arriving = home / ".restoring"
+    do = "restore into another GPTMILL_HOME, or move it away"
+    for each in DATABASES:
+        require(_is_as(about, each, home / each), f"{home / each}: is there already; {do}")
+    if arriving.exists():  # nothing has ended its servers, either
+        do += ", or delete what a killed restore has left: gptmill down --wipe"
+    for there in (postgres.data_folder(), s3.data_folder()):
+        require(not there.exists(), f"{there}: is there already; {do}")
     shutil.rmtree(arriving, ignore_errors=True)
     try:
         for part in PARTS:
             for each, entry in about[part].items():
                 place.get(each, entry, arriving / part / each)
-        with ExitStack() as stack:
+        with ExitStack() as stack:  # a failure deletes what the full stack has got
             if about["full"]:
                 stack.enter_context(_full_stack(arriving, about, {postgres.NAME: postgres_port, s3.NAME: s3_port}))
             store, lost, damaged = _store(place, about, store_url)
-        _move(arriving / "work", store.scratch / ".work")
-        _move(arriving / "files", home)
-        for each in reversed(DATABASES):
-            if each in about["databases"]:
-                _move(arriving / "databases" / each, home / each)
+            _move(arriving / "work", store.scratch / ".work")
+            _move(arriving / "files", home)
+            note_store(store.url)
+            for each in reversed(DATABASES):
+                if each in about["databases"]:
+                    _move(arriving / "databases" / each, home / each)
     finally:
         shutil.rmtree(arriving, ignore_errors=True)
-    note_store(store.url)
     number = sum(map(len, about["store"]["artifacts"].values()))
     print(f"{home}: as of {about['created']}, gptmill {about['versions']['gptmill']}")
     print(f"store: {number - lost:,} of {number:,} artifacts in {store.url}")
     if damaged:
         raise Incomplete(f"{len(damaged)} artifacts are damaged in the backup, and were left out: {damaged[0]}")
+
+
+def _is_as(about: dict[str, Any], name: str, path: Path) -> bool:
+    """Whether a database is not there, or as a backup has it: nobody has written to it, nor to a log beside it."""
+    saved = about["databases"].get(name, {}).get("sha256")
+    return not path.exists() or (sha256_file(path) == saved and not Path(f"{path}-wal").exists())
 
 
 @contextmanager

@@ -25,8 +25,8 @@ _CONTAINER = ("abfs", "abfss", "wasb", "wasbs")
 _PORTS = ("ftp", "hdfs", "http", "https", "sftp", "smb", "ssh", "webhdfs")
 """Of those whose host may have a port; a store's bucket has none."""
 _BEGINNING = re.compile(r":[/\\]{2}")
-_WORD = re.compile(r"[\w.+-]+:[/\\]+[^\s'\"<>]*|[/\\]{2}[^\s'\"<>]*(?:@|%40)[^\s'\"<>]*")
-UNRECORDABLE = r"[/\\]{2}[^/?#]*(@|%40)|[?&]([Xx]-([Aa]mz|[Gg]oog)-|[Ss]ig(nature)?=|(access_)?token=)"
+_WORD = re.compile(r"[\w.+-]+:[/\\]+[^\s'\"<>]*|[/\\]{2}[^\s'\"<>]*(?:@|%(?:25)*40)[^\s'\"<>]*")
+UNRECORDABLE = r"[/\\]{2}[^/?#]*(@|%(25)*40)|[?&]([Xx]-([Aa]mz|[Gg]oog)-|[Ss]ig(nature)?=|(access_)?token=)"
 """For JSON schemas, which know no other way: what a form in a browser must not send, as it is recorded on its way."""
 
 
@@ -91,12 +91,19 @@ def _kept() -> dict[str, str]:
 def _apart(address: str) -> tuple[str, str]:
     """An address without its signature, and that: parameters with their `&`; empty where there is none."""
     before, _, query = address.partition("?")
-    named = [(unquote(part.partition("=")[0]).lower(), part) for part in query.split("&")]
+    named = [(_decoded(part.partition("=")[0]).lower(), part) for part in query.split("&")]
     sign = {name for name, _ in named if name in _SIGN or name.startswith(_PREFIXES)}
     if not (sign and _BEGINNING.search(before)):
         return address, ""
     rest = "&".join(part for name, part in named if name not in sign | _BESIDE)
     return f"{before}?{rest}" if rest else before, "&".join(part for name, part in named if name in sign | _BESIDE)
+
+
+def _decoded(text: str) -> str:
+    """A part of an address without percent signs, however often it was encoded."""
+    while (found := unquote(text)) != text:
+        text = found
+    return text
 
 
 def _bare_of_user(address: str) -> str:
@@ -108,11 +115,11 @@ def _bare_of_user(address: str) -> str:
         return address
     rest = rest.lstrip("/")
     host = re.split("[/?#]", rest)[0]
-    user, at, bare = unquote(host).rpartition("@")
+    user, at, bare = _decoded(host).rpartition("@")
     path = rest.removeprefix(host)
-    if at and (scheme.lower() not in _CONTAINER or {":", "@"} & {*unquote(user)}):
+    if at and (scheme.lower() not in _CONTAINER or {":", "@"} & {*user}):
         return f"{scheme}{colon}//{bare}{path}"
-    _, at, bare = unquote(path).rpartition("@")
+    _, at, bare = _decoded(path).rpartition("@")
     if at and ":" in host and not (scheme.lower() in _PORTS and re.fullmatch(r".*:\d{1,5}", host)):
         return f"{scheme}{colon}//{bare}"
     return address

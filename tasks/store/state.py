@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, unwritable
 from gptcore.base.files import read_json, sha256_file, sha256_json, write_json_atomic
 
 SERVED = "GPTMILL_MLFLOW_FILE"
@@ -52,12 +52,14 @@ def note_store(url: str) -> None:
 def make_private() -> None:
     """Make the state folder, and see that none but its owner reads it, nor its databases and logs by themselves.
 
-    :raises InputError: it cannot be made.
+    :raises InputError: it cannot be made there; OSError: its disk takes nothing.
     """
     home = state_folder()
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
+        if unwritable(error):
+            raise
         raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
     parts = ("prefect", "logs", "*.db*", "prefect/*.db*", "logs/*")
     for path in (home, *(path for part in parts for path in home.glob(part))):

@@ -30,6 +30,7 @@ P = ParamSpec("P")
 _UNREACHABLE_SECONDS, _BROKEN_SECONDS = 1800.0, 300.0
 """How long a server may not answer; and how long answer that it is broken, as it does without its database."""
 _AGAIN_SECONDS = 2.0
+_LOCKED = "(sqlite3.OperationalError) database is locked"  # for the 20 s that MLflow waits for SQLite
 _FIRST_SECONDS = "5"  # for a server's first answer
 _waiting: ContextVar[bool] = ContextVar("waiting", default=False)
 
@@ -81,7 +82,7 @@ def retried(call: Callable[[], Result], shown: str) -> Result:
 
 
 def is_unreachable(error: Exception) -> bool:
-    """Whether a server could not be reached, or not reach its database: what it was asked may be all right."""
+    """Whether a server or a database could not be reached: what it was asked may be all right."""
     if isinstance(error, Unreachable):
         return True
     from mlflow.exceptions import MlflowException
@@ -89,7 +90,7 @@ def is_unreachable(error: Exception) -> bool:
 
     if isinstance(error, MlflowException):
         status = error.get_http_status_code()  # type: ignore[no-untyped-call]
-        return bool(status >= 500 and str(error).startswith("API request to"))
+        return bool(status >= 500 and str(error).startswith(("API request to", _LOCKED)))
     return isinstance(error, Unconnected)
 
 

@@ -200,13 +200,13 @@ class Tracker:
 
     @property
     def client(self) -> MlflowClient:
-        """MLflow's client. In a flow's run it waits for a server that is away: nobody is there to start it again.
+        """MLflow's client. In a flow's run it waits for a server that is away, or a file that somebody holds locked.
 
         The first use of a fresh SQLite file creates its tables, one process at a time.
 
         :raises InputError: the database or server cannot be used.
         """
-        return cast("MlflowClient", RetryingClient(self.hasty, self.shown)) if self.served else self.hasty
+        return cast("MlflowClient", RetryingClient(self.hasty, self.shown))
 
     @property
     def hasty(self) -> MlflowClient:
@@ -238,7 +238,7 @@ class Tracker:
             except InputError:
                 raise
             except Exception as error:  # each kind of database and server has its own words for it
-                kind = Unreachable if self.served and is_unreachable(error) else InputError
+                kind = Unreachable if is_unreachable(error) else InputError
                 raise kind(f"MLflow at {self.shown}: {_reason(error)}") from None
             return client
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from flows.cli.main import main
+from flows.upkeep.backup import Place
 from tasks.store.artifact import Recipe
+from tasks.store.state import note_store
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 
@@ -215,3 +220,53 @@ def test_what_is_damaged_in_a_backup_is_left_out_of_what_comes_back(
     assert "2 artifacts are damaged in the backup, and were left out: " in line
     assert notes(moved) == ["one", "two", "three"]
     assert len(contents(Store(str(moved.parent / "store")))) == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_restore_that_ended_at_any_step_goes_on(
+    killed: bool, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before each file that is fetched or moved, each artifact, the note of the store; the last one: after all of it.
+
+    A kill cleans nothing up. What others have written to meanwhile is refused.
+    """
+    store, saved = filled(home, "one", "two"), tmp_path / "saved"
+    (home / "prefect").mkdir()
+    with closing(sqlite3.connect(home / "prefect" / "prefect.db")) as database, database:
+        database.execute("CREATE TABLE runs (name)")
+    assert main(["backup", "--to", str(saved), "--store", store.url]) == 0
+
+    def restored(moved: Path, steps: int) -> int:
+        """The exit code of a restore that comes as far as that."""
+        left = iter(range(steps))
+
+        def counted(function: Callable[..., object]) -> Callable[..., object]:
+            def call(*arguments: object) -> object:
+                if next(left, None) is None:
+                    raise RuntimeError("ended here")
+                return function(*arguments)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name, found in {"Place.get": Place.get, "note_store": note_store, "print": print}.items():
+                patch.setattr(f"flows.upkeep.restore.{name}", counted(found), raising=False)
+            patch.setattr("flows.upkeep.restore.os", SimpleNamespace(replace=counted(os.replace)))
+            patch.setattr("flows.upkeep.backup.Store.adopt", counted(Store.adopt))
+            if killed:
+                patch.setattr("flows.upkeep.restore.shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
+            return main(["restore", str(saved), "--store", str(moved.parent / "store")])
+
+    codes = list[int]()
+    while not codes or codes[-1]:
+        moved = began(tmp_path / f"b{len(codes)}", monkeypatch)
+        codes.append(restored(moved, len(codes)))
+        assert main(["restore", str(saved), "--store", str(moved.parent / "store")]) == 0, len(codes)
+        assert (notes(moved), (moved / "prefect" / "prefect.db").exists()) == (["one", "two"], True)
+        assert contents(Store(str(moved.parent / "store"))) == ["one", "two"]
+        assert not (moved / ".restoring").exists()
+    assert len(codes) == 4 + 4 + 2 + 1 + 2 + 1  # fetched, moved, artifacts, the note, lines
+    with closing(sqlite3.connect(moved / "prefect" / "prefect.db")) as database, database:
+        database.execute("INSERT INTO runs VALUES ('new')")
+    (moved / "mlflow.db").unlink()
+    assert "prefect.db: is there already" in refused(capsys, "restore", str(saved))

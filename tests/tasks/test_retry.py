@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
 from prefect import flow
+from sqlalchemy import sql
 
 from gptcore.base.errors import InputError, unwritable
 from tasks.jobs.launch import JobInterrupted
@@ -219,3 +224,39 @@ def test_who_is_told_to_end_does_not_wait(
         flow(work)()
     assert time.monotonic() - start < 10
     assert "run run stays as it is" in caplog.text
+
+
+@pytest.mark.usefixtures("prefect_server", "quick")
+def test_a_flow_waits_for_a_database_that_somebody_holds_locked(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For longer than MLflow waits for SQLite, which is 20 s: no point, result or end of a run is lost."""
+    monkeypatch.setattr(
+        "mlflow.store.db.utils.sql", SimpleNamespace(text=lambda line: sql.text(line.replace("20000", "50")))
+    )
+    tracker = Tracker()
+    hasty = tracker.open("locked", "a command's", "hasty", {}, {"lr": 1})
+
+    def tracked() -> Run:
+        with tracker.open("locked", "a flow's", "flow", {}, {"lr": 1}) as run:
+            run.log_metrics(records(0, 1, loss=1.0))
+            run.log_results({"score": 0.5})
+        return run
+
+    with closing(sqlite3.connect(home / "mlflow.db", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(MlflowException, match="database is locked"):
+            hasty.set_tags({"a": "b"})
+
+        def let_go() -> None:
+            wait(lambda: "is away, waiting for it" in caplog.text, "a word of it", 60, pause=0.05)
+            other.execute("COMMIT")
+
+        with ThreadPoolExecutor(1) as pool:
+            gone = pool.submit(let_go)
+            run = flow(tracked)()
+            gone.result()
+    found = tracker.hasty.get_run(run.run_id)
+    assert (found.info.status, found.data.params, found.data.metrics["score"]) == ("FINISHED", {"lr": "1"}, 0.5)
+    assert len(tracker.hasty.get_metric_history(run.run_id, "loss")) == 2
+    hasty.finish()

@@ -192,14 +192,17 @@ class Trial:
         """What the command's processes see."""
         return environment(self.home, self.more)
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """The pipeline, as a terminal's foreground job would run: its own group, SIGINT not ignored."""
+    def start(self, *program: str) -> subprocess.Popen[bytes]:
+        """The pipeline, as a terminal's foreground job would run: its own group, SIGINT not ignored.
+
+        :param program: in the place of `-m flows.cli`.
+        """
         command = ["pipeline", "--preset", "demo", "--tasks", ",".join(TASKS), "--seeds", "1"]
         command += of_world(self.world, self.store)
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "out.txt", "ab") as out, open(self.folder / "err.txt", "ab") as err:
             return subprocess.Popen(
-                [sys.executable, "-m", "flows.cli", *command],
+                [sys.executable, *(program or ("-m", "flows.cli")), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -225,6 +228,10 @@ class Trial:
     def has(self, part: str) -> bool:
         """Whether a process with ``part`` in its command line runs."""
         return any(part in words for words in self.processes().values())
+
+    def has_open(self, path: Path) -> bool:
+        """Whether a process has a file open."""
+        return any(str(path) == each.path for pid in self.processes() for each in psutil.Process(pid).open_files())
 
     def stored(self, pattern: str) -> list[Path]:
         """Files in the store's folders on this machine that match: the store itself, or copies of a remote one."""
