@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.run import fill, print_tables, run, run_board, show_board
+from flows.cli.run import fill, print_tables, run, run_board, run_flow, show_board
 from flows.forms.readers import config_file, listed, task_name, task_names, toml_file
 from gptcore.base.errors import InputError, require
 
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 
 # --- what trains
+
+
+def pretrain(options: argparse.Namespace) -> None:
+    if not options.manifest:
+        run_flow("flows.pretrain.pretrain", "PretrainParameters", "address", options)
+        return
+    filled = fill("PretrainParameters", options)
+    from flows.pretrain import asked_for
+    from tasks.stages.pretrain import pretrain_on_hosts
+
+    print(run(lambda form: pretrain_on_hosts(asked_for(form), options.manifest), filled, options), end="")
+    options.next = ()
 
 
 def finetune(options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -13,11 +14,13 @@ from typing import Any
 from prefect import Task, task
 
 from gptcore.base.errors import InputError
+from gptcore.base.files import read_json, write_json_atomic
 from gptcore.base.settings import recorded
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.config.operations import pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
 from gptcore.knowledge.entities import ENTITY_SIZES
+from tasks.jobs import hosts
 from tasks.jobs.placement import processes_and_threads, slots
 from tasks.report.card import amount, cost, start_note, synthetic_note, write_pretrained_card
 from tasks.report.entries import corpus_data, pretrained_entry
@@ -174,8 +177,12 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
             log_inputs(run, corpus_data(store, shards))
 
         def produce(workspace: Path) -> dict[str, Any]:
-            job = request.job(workspace, threads)
-            result = {**follow_job(store, recipe, job, run, "pretrain", alone=True, nproc=nproc), **before}
+            if (workspace / "result.json").exists():  # of hosts that nobody followed
+                threads_there = read_json(workspace / "JOB.json")["threads"]
+                result = {**read_json(workspace / "result.json"), "threads": threads_there, **before}
+            else:
+                job = request.job(workspace, threads)
+                result = {**follow_job(store, recipe, job, run, "pretrain", alone=True, nproc=nproc), **before}
             write_pretrained_card(workspace / "model", store, shards, settings, result, start, teacher)
             said = {"family": request.model.family, "preset": request.preset}
             return {**result, **said, "tokenizer_digest": digest}
@@ -186,6 +193,32 @@ def pretrain_model(request: PretrainRequest, beside: int = 1) -> Artifact:
         if not is_registered(run):
             register(run, pretrained_entry(store, built.artifact, shards))
     return built.artifact
+
+
+class _Prepared(Exception):
+    """A job's file is written; somebody else starts its processes."""
+
+
+def pretrain_on_hosts(request: PretrainRequest, template: str) -> str:
+    """The manifest of a Job of Kubernetes that does a pre-training, whose workspace and job file lie ready afterwards.
+
+    Once its result lies there, too, :func:`pretrain_model` makes the artifact of it.
+
+    :param template: see :func:`tasks.jobs.hosts.manifest`.
+    :raises InputError: the store has the model, or as there.
+    """
+    store, recipe = request.store, request.recipe
+
+    def prepare(threads: int) -> None:
+        def produce(workspace: Path) -> dict[str, Any]:
+            write_json_atomic(workspace / "JOB.json", request.job(workspace, threads))
+            raise _Prepared
+
+        with contextlib.suppress(_Prepared):
+            found = store.build(recipe, produce, CHECKPOINTS)
+            raise InputError(f"--manifest {template}: {found.artifact.url} is there; expected something to train")
+
+    return hosts.manifest(template, "gptcore.training.pretrain", store.workspace(recipe), request.nproc, prepare)
 
 
 def _made(counts: Mapping[str, Any]) -> str:

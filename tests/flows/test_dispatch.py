@@ -21,7 +21,7 @@ from flows.forms.generation import AbstractsTablesParameters
 from flows.trainings import dispatch, train
 from flows.trainings.dispatch import ChildFailed, dispatch_training
 from flows.trainings.failures import CellsFailed
-from flows.trainings.train import REQUESTS, Policy, run_all
+from flows.trainings.train import REQUESTS, Policy, policy_for, run_all
 from gptcore.abstracts.config import SWEEPS
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
@@ -196,6 +196,14 @@ def test_a_worker_with_another_store_is_found_out(small: World) -> None:
 
 
 # --- side by side: equal ones once, what needs another after it, and what a failure does to the others
+
+
+def test_sixteen_are_under_way_in_the_pool_or_as_many_as_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "dispatches_trainings", lambda requests: True)
+    toys = [Toy(Store(str(tmp_path)), str(number)) for number in range(50)]
+    assert [policy_for(toys, jobs).at_once for jobs in (0, 40)] == [16, 40]
 
 
 TWO = Policy(by_deployment=False, at_once=2, beside=2)

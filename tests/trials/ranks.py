@@ -3,8 +3,9 @@
     python -m tests.trials.ranks [--link 40]
 
 Tables: what an update of a rank sends, holds and takes, counted by :mod:`tests.trials.one_rank`; the same arithmetic
-beside published speeds; and four real processes (gloo) beside what was predicted for four. The trial fails where their
-bytes or the highest of their memory are more than 10 % from the prediction.
+beside published speeds; and four real processes (gloo) beside what was predicted for four, and what a checkpoint of
+theirs takes (FSDP2; 3 GB of memory in all). The trial fails where their bytes or the highest of their memory are more
+than 10 % from the prediction.
 
 A time is that of the product's measured speed on one H100, and what the collectives take beyond the backward pass (DDP)
 or beyond all of the computing (FSDP2), which they run beside. Nothing else is waited for: a prediction is a lower
@@ -19,8 +20,11 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +35,10 @@ from torch.profiler import ProfilerActivity, profile
 from gptcore.config import ModelConfig
 from gptcore.config.operations import network_flops
 from gptcore.data.feed import Update
-from gptcore.machine.distributed import World, join_world
+from gptcore.machine.distributed import World, join_world, whole
+from gptcore.training.checkpoint import model_tensors, save
 from gptcore.training.loop import Trainer
+from gptcore.training.optim import optimizer_tensors
 from tests.trials.one_rank import Case, Found, kind_of, simulate, trainer, update_of
 from tests.trials.scenarios import free_ports, heading, options, row
 
@@ -49,14 +55,14 @@ _START = 20e-6
 # --- the same for real
 
 
-def measure(case: Case, folder: Path) -> list[Found]:
-    """The ranks as processes that train over gloo: what torch's profiler and the kernel saw of each."""
+def measure(case: Case, folder: Path, each: Callable[..., None]) -> list[Any]:
+    """The ranks as processes that train over gloo: what each of them found."""
     (port,) = free_ports(1)
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(case.ranks), "OMP_NUM_THREADS": "1"}
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"  # what is freed goes back at once; read when a process starts
     spawning = multiprocessing.get_context("spawn")
     found: Any = spawning.Queue()
-    ranks = [spawning.Process(target=_rank, args=(case, rank, told, folder, found)) for rank in range(case.ranks)]
+    ranks = [spawning.Process(target=each, args=(case, rank, told, folder, found)) for rank in range(case.ranks)]
     for process in ranks:
         process.start()
     try:
@@ -68,6 +74,7 @@ def measure(case: Case, folder: Path) -> list[Found]:
 
 
 def _rank(case: Case, rank: int, told: dict[str, str], folder: Path, results: Any) -> None:
+    """What torch's profiler and the kernel saw."""
     os.environ.update(told, RANK=str(rank))
     torch.set_num_threads(1)
     with join_world(case.sharded) as world:
@@ -89,6 +96,30 @@ def _rank(case: Case, rank: int, told: dict[str, str], folder: Path, results: An
             calls[kind] += 1
             sent[kind] += whole * 4 * sum(math.prod(shape) for shape in event.input_shapes)
     results.put(Found(dict(calls), dict(sent), highest - before))
+
+
+def _checkpoint(case: Case, rank: int, told: dict[str, str], folder: Path, results: Any) -> None:
+    """Bytes of a checkpoint; seconds, and CPU seconds of this process, to put it together and until it is on the disk.
+
+    The best of three.
+    """
+    os.environ.update(told, RANK=str(rank))
+    torch.set_num_threads(1)
+    with join_world(case.sharded) as world:
+        trains, _ = _updates(case, world, folder)
+        parts = {"model": model_tensors(trains.model), "optimizer": optimizer_tensors(trains.optimizer, trains.model)}
+        took = []
+        for step in range(3):
+            clocks = [(time.perf_counter(), time.process_time())]
+            tensors = {group: whole(named, world) for group, named in parts.items()}
+            clocks.append((time.perf_counter(), time.process_time()))
+            if world.main:
+                save(folder, step, tensors, {}, keep=1)
+            clocks.append((time.perf_counter(), time.process_time()))
+            world.agree(False)
+            took.append([end - start for pair in pairwise(clocks) for start, end in zip(*pair, strict=True)])
+        size = sum(tensor.nbytes for named in tensors.values() for tensor in named.values())
+        results.put((size, *map(min, zip(*took, strict=True))))
 
 
 def _updates(case: Case, world: World, folder: Path) -> tuple[Trainer, Update]:
@@ -131,6 +162,8 @@ _CASES = [
     Case("GPT-2 1.5B, FSDP2", _LARGE, 64, True, 8, 2, _LARGE_ALONE),
     Case("GPT-2 1.5B, FSDP2", _LARGE, 64, True, 16, 1, _LARGE_ALONE),
 ]
+_MIDDLE = ModelConfig(n_vocab=8000, n_ctx=32, n_layer=8, n_head=12, n_embd=768, n_inner=3072)
+"""Of which four processes, and the main one's whole, fit into 3 GB."""
 _SMALL = ModelConfig(n_vocab=8000, n_ctx=128, n_layer=8, n_head=8, n_embd=512, n_inner=2048)
 
 
@@ -201,7 +234,7 @@ def _four_for_real(folder: Path) -> bool:
     fits = True
     for sharded in (False, True):
         case = Case("", _SMALL, 4, sharded, 4, 2)
-        predicted, ranks = simulate(case), measure(case, folder)
+        predicted, ranks = simulate(case), measure(case, folder, _rank)
         worst = max(ranks, key=lambda found: found.peak)
         total = {"bytes handed to collectives, MB": (sum(predicted.sent.values()), sum(worst.sent.values()))}
         for what, (mine, real) in {**total, "memory, MB": (predicted.peak, worst.peak)}.items():
@@ -209,6 +242,14 @@ def _four_for_real(folder: Path) -> bool:
             fits &= abs(off) <= 0.1
             row("FSDP2" if sharded else "DDP", what, f"{mine / MB:,.2f}", f"{real / MB:,.2f}", f"{100 * off:+.2f} %")
     return fits
+
+
+def _checkpoints(folder: Path) -> None:
+    heading("a checkpoint of four (FSDP2)", "MB", "seconds", "MB/s", "CPU seconds", "MB a CPU second")
+    size, *took = max(measure(Case("", _MIDDLE, 4, True, 1, 1), folder, _checkpoint))  # the main one has all of it
+    for what, seconds in (("put together", took[:2]), ("written", took[2:])):
+        cells = [f"{cell:,.2f}" for spent in seconds for cell in (spent, size / MB / spent)]
+        row(what, f"{size / MB:,.0f}", *cells)
 
 
 def main() -> None:
@@ -223,6 +264,8 @@ def main() -> None:
     print()
     with tempfile.TemporaryDirectory() as folder:
         fits = _four_for_real(Path(folder))
+        print()
+        _checkpoints(Path(folder))
     sys.exit(0 if fits else "a measurement is more than a tenth from what was predicted")
 
 

@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import checked_object, parse_json, write_json_atomic
+from gptcore.base.files import checked_object, fsync_file, parse_json, write_json_atomic
 from gptcore.base.filesystems import Folder
 from gptcore.base.settings import optional, recorded
 from gptcore.config import ModelConfig, NetworkConfig, network_config
@@ -104,6 +104,7 @@ def write_own(config: NetworkConfig, tensors: Mapping[str, Tensor], folder: Path
     folder.mkdir(parents=True, exist_ok=True)
     kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     save_file(kept, folder / "model.safetensors")
+    fsync_file(folder / "model.safetensors")  # what is written later may say that it is whole
     named = {"model_type": MODEL_TYPE, "family": config.family}
     write_json_atomic(folder / "config.json", {**named, **recorded(config)})
 
