@@ -264,7 +264,6 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
 
 
 def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:
-    """See :func:`export`."""
     from gptcore.evaluation.exported import INT8, MODEL, write_onnx
 
     if tokenizer:

@@ -313,7 +313,6 @@ class _PartsColumn(ProgressColumn):
     """What a bar's task has in its field ``parts``."""
 
     def render(self, task: Task) -> _Parts:
-        """See :class:`ProgressColumn`."""
         return _Parts(task.fields["parts"])
 
 

@@ -155,7 +155,6 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         return self._word_ids.of(encodable(text).split())
 
     def normalised(self, text: str) -> str:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
         plain = prepared(encodable(text), cased=self.cased, keep_accents=self.keep_accents)
         return str(self._library.normalize(plain)).replace(_SPACE, "").replace(" ", "")
 

@@ -149,7 +149,6 @@ class WordPieceTokenizer(WordByWordTokenizer):
         return ids
 
     def normalised(self, text: str) -> str:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
         return "".join(basic_words(text, self.cased))
 
     def _encode_word(self, word: str) -> Iterator[int]:

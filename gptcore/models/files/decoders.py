@@ -57,7 +57,6 @@ class DecoderLayout(Layout):
     def read(
         self, folder: ModelFolder, settings: Mapping[str, Any], defaults: ModelConfig
     ) -> tuple[ModelConfig, dict[str, Tensor]]:
-        """See :meth:`Layout.read`."""
         where = folder.at("config.json")
         self._check_settings(settings, where)
         name, stored = self._stored(folder)
@@ -94,7 +93,6 @@ class DecoderLayout(Layout):
         raise InputError("transformers' classifiers read other states or have no bias, so none of them is written")
 
     def write(self, model: Exported[ModelConfig], tokenizer: Tokenizer, folder: Path) -> None:
-        """See :func:`gptcore.models.files.layout.export_hugging_face`."""
         config = model.config
         self._check(config, tokenizer)
         state = model.state_dict()

@@ -56,7 +56,6 @@ class Labels(Form):
     """See this module's introduction."""
 
     def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        """See :class:`Form`."""
         return _METRICS, _METRICS
 
     def label_texts(self, value: Any) -> list[Any]:
@@ -69,7 +68,6 @@ class Labels(Form):
         return [label_text(label.strip() if isinstance(label, str) else label) for label in labels]
 
     def label_of(self, spec: TaskSpec, row: Record) -> float:
-        """See :class:`Form`."""
         numbers = []
         for label in self.label_texts(row.value(spec.label)):
             if (number := label_number(spec.labels, label)) is None:
@@ -79,11 +77,9 @@ class Labels(Form):
         return as_number(numbers)
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`."""
         return ["none"] if row.label is None else self.labels_in(spec, row)
 
     def labels_in(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`."""
         assert row.label is not None, "labelled splits"
         return self.spelled(spec, row.label)
 
@@ -96,17 +92,14 @@ class Labels(Form):
         return as_numbers(np.asarray(logits, dtype=np.float64) > 0)
 
     def spelled(self, spec: TaskSpec, value: float) -> list[str]:
-        """See :class:`Form`."""
         return [spec.labels[label] for label in from_number(value)]
 
     def number_of(self, spec: TaskSpec, spelled: object) -> float | None:
-        """See :class:`Form`."""
         if not isinstance(spelled, list) or not all(label in spec.labels for label in spelled):
             return None
         return as_number(map(spec.labels.index, spelled))
 
     def spelled_in_words(self, spec: TaskSpec) -> str:
-        """See :class:`Form`."""
         return f"a list of some of {', '.join(spec.labels)}"
 
     def described(self, spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
@@ -116,7 +109,6 @@ class Labels(Form):
         return {"labels": self.spelled(spec, value), "probabilities": shares(spec, each)}
 
     def signature(self, spec: TaskSpec) -> dict[str, str]:
-        """See :class:`Form`."""
         return {"labels": "string", **{f"probability {label}": "double" for label in spec.labels}}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +116,6 @@ class Labels(Form):
         return super().cells({**answer, "labels": json.dumps(answer["labels"], ensure_ascii=False)})
 
     def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        """See :class:`Form`."""
         return f"`labels`, a list as JSON (any number of {labels}), and `probability LABEL` of each"
 
 

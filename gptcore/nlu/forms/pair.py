@@ -10,7 +10,6 @@ class Pair(Form):
     """See this module's introduction."""
 
     def names_of(self, spec: TaskSpec) -> tuple[str, ...]:
-        """See :class:`Form`."""
         return ("text1", "text2") if spec.symmetric else self.field_names
 
 

@@ -14,7 +14,6 @@ class Span(Form):
     """See this module's introduction."""
 
     def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        """See :class:`Form`."""
         return ("span_f1", "exact_match"), ("span_f1", "exact_match")
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
@@ -22,20 +21,16 @@ class Span(Form):
         return [] if row.label is None else [spec.labels[int(row.label)]]
 
     def shown(self, spec: TaskSpec, row: Example) -> str:
-        """See :class:`Form`."""
         return " | ".join(row.fields[-1][place.start : place.end] for place in row.annotations) or "none"
 
     def signature(self, spec: TaskSpec) -> dict[str, str]:
-        """See :class:`Form`."""
         told = {"no_answer": "double", "threshold": "double"} if len(spec.labels) > 1 else {}
         return {"answer": "string", "start": "long", "end": "long", **told}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """See :class:`Form`."""
         return dict(answer)
 
     def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        """See :class:`Form`."""
         return "`answer` as the passage spells it, `start` and `end`, its characters there"
 
 

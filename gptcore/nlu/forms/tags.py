@@ -15,7 +15,6 @@ class Tags(Form):
     """See this module's introduction."""
 
     def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        """See :class:`Form`."""
         return ("entity_f1",), ("entity_f1",)
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
@@ -23,7 +22,6 @@ class Tags(Form):
         return [word.name[2:] for word in row.annotations if word.name.startswith("B-")]
 
     def labels_in(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`."""
         return [word.name for word in row.annotations]
 
     def n_words(self, row: Example) -> int:
@@ -31,20 +29,16 @@ class Tags(Form):
         return len(row.annotations)
 
     def shown(self, spec: TaskSpec, row: Example) -> str:
-        """See :class:`Form`."""
         text = row.fields[-1]
         return " | ".join(f"{text[word.start : word.end]} {word.name}" for word in row.annotations) or "none"
 
     def signature(self, spec: TaskSpec) -> dict[str, str]:
-        """See :class:`Form`."""
         return {"tags": "string", "entities": "string"}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """See :class:`Form`."""
         return {"tags": " ".join(answer["tags"]), "entities": json.dumps(answer["entities"], ensure_ascii=False)}
 
     def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        """See :class:`Form`."""
         return f"`tags`, one a word ({labels}), and `entities` as JSON"
 
 
