@@ -192,7 +192,6 @@ def _network(store: Store, model: str, tokenizer: str) -> tuple[Network, Path, T
 
 
 def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
-    """The folder of a model, and its tokenizer."""
     folder, words = model_files(artifact)
     return folder, Tokenizer.load(str(words))
 

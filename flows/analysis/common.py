@@ -89,12 +89,10 @@ class Trained:
 
     @property
     def counts(self) -> PretrainCounts:
-        """What its run measured."""
         return PretrainCounts.of(self.chain.store, self.checkpoint)
 
     @property
     def network(self) -> NetworkConfig:
-        """The settings of its network."""
         return network_of(self.chain.store, self.checkpoint)
 
     @property
@@ -111,7 +109,6 @@ class Trained:
         return self.operations_after(self.counts.steps)
 
     def operations_after(self, steps: int) -> float:
-        """Those of its first updates."""
         return pretraining_flops(self.network, self._pretrain, self.counts.steps, steps)
 
     def share_after(self, steps: int) -> float:

@@ -95,7 +95,6 @@ def _ablation(
 
 
 def _cell(row: Row, task: str) -> str:
-    """A score with its error and the range of its seeds."""
     score, cell = row.per_task.get(task), row.cells.get(task)
     if score is None or cell is None:
         return cell_text(score)

@@ -71,5 +71,4 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
 
 
 def _share(part: int, whole: int) -> str:
-    """A share in per cent; a dash where there is nothing to divide."""
     return f"{100 * part / whole:.2f}" if whole else "-"

@@ -131,7 +131,6 @@ def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
 
 
 def _table1(chain: Chain) -> Analysis:
-    """Every split's rows read beside the public distribution's."""
     body = []
     for name, artifact in chain.datasets.items():
         for split, counts in DatasetCounts.of(chain.store, artifact).splits.items():
@@ -174,6 +173,5 @@ def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
 
 
 def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:
-    """An arm's fine-tuned model, which is in the store."""
     config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=seed)
     return FinetuneRequest(chain.store, task, chain.datasets[task], arm.checkpoint, config, arm.label).artifact

@@ -250,7 +250,6 @@ def report(options: argparse.Namespace) -> None:
 
 
 def _store(options: argparse.Namespace) -> Store:
-    """The store that the options name; see :func:`flows.forms.checks.check_addresses`."""
     from flows.forms.checks import check_addresses
 
     return check_addresses(vars(options))

@@ -374,7 +374,6 @@ class _Lines(logging.Formatter):
 
 
 def _run_of(record: logging.LogRecord) -> str:
-    """The Prefect run that says it, else the logger."""
     return str(getattr(record, "task_run_name", None) or getattr(record, "flow_run_name", None) or record.name)
 
 

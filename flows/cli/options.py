@@ -40,7 +40,6 @@ class Command:
 
     @property
     def called(self) -> Callable[[argparse.Namespace], None]:
-        """What is done with the parsed options."""
         if self.flow:
             return partial(run_flow, self.flow, self.forms[0], self.prints)
         if self.calls:
@@ -75,7 +74,6 @@ class Brief(argparse.RawDescriptionHelpFormatter):
     """A parser's help without its arguments, which its description lists."""
 
     def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
-        """As argparse's, for options alone."""
         super().add_arguments(action for action in actions if action.option_strings)
 
 
@@ -135,7 +133,6 @@ class CommandParser(Parser):
             add_options(self, self.command)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As that of :class:`Parser`; the parser above this one calls it."""
         self.complete()
         return super().parse_known_args(args, namespace)
 
@@ -176,6 +173,5 @@ def arguments_of(command: Command) -> Iterator[Mapping[str, Any]]:
 
 
 def add_commands(subparsers: Any, commands: tuple[Command, ...]) -> None:
-    """Give each command its parser, whose options come later."""
     for command in commands:
         subparsers.add_parser(command.name, help=command.text, command=command)

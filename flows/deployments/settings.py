@@ -88,7 +88,6 @@ class Settings:
 
 
 def settings_file() -> Path:
-    """Where the settings are looked for when nobody names a file."""
     return state_folder() / "deploy.toml"
 
 

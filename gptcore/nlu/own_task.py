@@ -275,7 +275,6 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
 
 
 def _no_labels(spec: TaskSpec) -> str:
-    """Why the training rows have no label."""
     address = spec.address("", path := spec.splits["train"][0].path)
     if next(unlabelled_rows(spec, "train"), None) is not None:
         return f"dropped_labels = {show(list(spec.dropped_labels))}: found no other label in {path}, expected 2 or more"

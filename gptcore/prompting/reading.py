@@ -64,7 +64,6 @@ def lambada(datasets_url: str) -> Rows:
 
 
 def _passages(url: str) -> list[FreeForm]:
-    """The passages of a file of LAMBADA without their last words, which are the answers."""
     items = []
     for number, line in _lines(url):
         passage, _, last = detokenised(line.strip()).rpartition(" ")
@@ -227,7 +226,6 @@ def _columns(url: str, wanted: tuple[tuple[str, ...], ...]) -> Iterator[list[str
 
 
 def _segments(url: str) -> list[tuple[tuple[int, str], str]]:
-    """((document, number), sentence) of an SGML file of WMT."""
     text = "".join(line for _, line in _lines(url))
     found: list[tuple[tuple[int, str], str]] = []
     for document, part in enumerate(_SYSTEM.split(text)[1:]):
@@ -239,7 +237,6 @@ def _segments(url: str) -> list[tuple[tuple[int, str], str]]:
 
 
 def _paragraphs(url: str) -> Iterator[Any]:
-    """The paragraphs of a SQuAD file."""
     where = ""
     try:
         for number, article in enumerate(json_object(url, "the list data")["data"], start=1):
@@ -307,7 +304,6 @@ def childrens_book(datasets_url: str, kind: Kind) -> Rows:
 
 
 def _book_item(url: str, block: Sequence[tuple[int, str]]) -> MultipleChoice:
-    """The question of one block of (line number, line)."""
     sentences = []
     for expected, (number, line) in enumerate(block, start=1):
         said, _, text = line.partition(" ")

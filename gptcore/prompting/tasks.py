@@ -146,7 +146,6 @@ _TABLES = read_table(__file__, "tasks.toml")
 
 
 def _listed(name: str, table: Mapping[str, Any]) -> PromptTask:
-    """One of ``tasks.toml``."""
     given = dict(table["read"])
     read = partial(named_part(f"gptcore.prompting.{given.pop('by')}"), **given)
     parts = {part: getattr(measures, table[part]) for part in ("measure", "baselines") if part in table}
@@ -268,7 +267,6 @@ def fingerprint(datasets_url: str) -> str:
 
 
 def _examples(spec: TaskSpec, datasets_url: str, split: str) -> Texts:
-    """The fields and choices of each row of one of the twelve."""
     return ((*row.fields, *row.choices) for row in iterate(spec, datasets_url, split))
 
 
@@ -278,7 +276,6 @@ def _items(name: str, datasets_url: str, part: str) -> Texts:
 
 
 def _pairs(datasets_url: str) -> Texts:
-    """The two sentences of each minimal pair."""
     return ((pair.good, pair.bad) for paradigm in PARADIGMS for pair in read_paradigm(datasets_url, paradigm))
 
 

@@ -99,7 +99,6 @@ class WordTokenizer(BytePairTokenizer):
             yield self._ids.of(split_clean(splitter().line(line)))
 
     def _encode_piece(self, piece: str) -> bytes:
-        """Ids of the words of a piece of a text."""
         found = splitter().piece(piece)
         return _MARKED if found == NEIGHBOURS else b"".join(map(self._ids.__getitem__, found.split(" ")))
 

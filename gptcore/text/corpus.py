@@ -226,7 +226,6 @@ def _rows(texts: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
 
 
 def _raw(text: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
-    """The rows of an untouched document, whose words are what white space sets apart."""
     for row in raw_rows(text):
         cleaned.words += len(row.split())
         yield row

@@ -232,7 +232,6 @@ def _has_capitals(vocabulary: Iterable[str]) -> bool:
 
 
 def _learn(counts: Counts, n_merges: int, cased: bool) -> list[str]:
-    """The pieces of a vocabulary, in the order of their ids."""
     characters = alphabet(counts, n_merges)
     inside = [character for character in characters if len(basic_words(f"a{character}a", cased)) == 1]
     singles = [*characters, *(GOES_ON + character for character in inside)]

@@ -77,7 +77,6 @@ class _Folder:
     """Relative path -> bytes, time of change."""
 
     def below(self, name: str) -> _Folder:
-        """The sub-folder ``name``."""
         start = f"{name}/"
         files = {path.removeprefix(start): found for path, found in self.files.items() if path.startswith(start)}
         return _Folder(f"{self.path}/{name}", files)
@@ -162,7 +161,6 @@ def _workspaces(store: Store, kind: Kind, section: str) -> Iterator[Item]:
 
 
 def _mirrors(store: Store, fs: Any, base: str) -> Iterator[Item]:
-    """Unfinished work that some host has mirrored."""
     for stage in _stages(fs, f"{base}/.partial"):
         for digest, folder in _folders(fs, f"{base}/.partial/{stage}").items():
             started = f"{folder.path}/started"
@@ -172,7 +170,6 @@ def _mirrors(store: Store, fs: Any, base: str) -> Iterator[Item]:
 
 
 def _copies(store: Store, fs: Any, stage: str) -> Iterator[Item]:
-    """This host's copies of artifacts of a remote store."""
     scratch = str(store.scratch)
     for digest, folder in _folders(fs, f"{scratch}/{stage}").items():
         busy = is_locked(lock_file(store.scratch, f"download-{stage}", digest))

@@ -101,7 +101,6 @@ class _Folder:
         return is_folder(self._fs, f"{self._root}/{path}".rstrip("/"))
 
     def shards(self, stem: str) -> tuple[list[str], int]:
-        """The parquet files of a split, and how many there should be."""
         parent, _, split = stem.rpartition("/")
         found = {
             name: _SHARD.fullmatch(name.removeprefix(split)) for name in self._names(parent) if name.startswith(split)

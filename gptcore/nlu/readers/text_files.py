@@ -51,7 +51,6 @@ def lines(url: str) -> Iterator[tuple[int, str]]:
 
 
 def _byte_lines(url: str) -> Iterator[bytes]:
-    """The lines of a file, compressed or not."""
     import pyarrow as pa
 
     with fsspec.open(url, "rb") as raw:
@@ -217,7 +216,6 @@ def passage_names(url: str) -> list[str]:
 
 
 def _passages(url: str) -> Iterator[tuple[str, bytes]]:
-    """Address and bytes of each passage file of a folder, sorted by name."""
     fs, root = file_system(url)
     names = passage_names(url)
     for start in range(0, len(names), _FILES_AT_ONCE):
