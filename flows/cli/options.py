@@ -80,18 +80,9 @@ class Brief(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser whose help keeps its lines, and whose errors are one line that says what may be meant."""
 
-    def __init__(
-        self,
-        *,
-        prog: str | None = None,
-        description: str | None = None,
-        epilog: str | None = None,
-        formatter_class: type[argparse.HelpFormatter] = argparse.RawDescriptionHelpFormatter,
-    ) -> None:
-        layout = formatter_class
-        super().__init__(
-            prog, None, description, epilog, formatter_class=layout, allow_abbrev=False
-        )  # --seed: no --seeds
+    def __init__(self, **settings: Any) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(**{"formatter_class": layout, "allow_abbrev": False, **settings})  # --seed: no --seeds
 
     def error(self, message: str) -> NoReturn:
         """:raises InputError: always; argparse's own would print the usage and end the process."""
