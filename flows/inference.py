@@ -265,11 +265,9 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
 def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:
     from gptcore.evaluation.exported import INT8, MODEL, write_onnx
 
-    if tokenizer:
-        raise InputError("--format onnx: found a model's folder, expected a model of a store, which has its dev rows")
+    require(not tokenizer, "--format onnx: found a model's folder, expected a model of a store, which has its dev rows")
     artifact = any_model(store, model)
-    if artifact.stage != "finetune":
-        raise InputError(f"--format onnx: found {WORDS[artifact.stage]}, expected {WORDS['finetune']}")
+    require(artifact.stage == "finetune", f"--format onnx: found {WORDS[artifact.stage]}, expected {WORDS['finetune']}")
     where, words = _files(artifact)
     home = home_of(artifact)
     found = write_onnx(where, words, home.local(ancestor(home, artifact, "dataset")), folder, int8)

@@ -12,7 +12,7 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm, pretrained_arm, scratch_arm
-from gptcore.base.errors import InputError
+from gptcore.base.errors import require
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
@@ -123,10 +123,7 @@ def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
     """
     chosen = [task for task in tasks if not parameters.tasks or task in parameters.tasks]
     there = [task for task in chosen if not parameters.datasets or task in available(parameters.datasets)]
-    if not there:
-        raise InputError(
-            f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these"
-        )
+    require(there, f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these")
     return there
 
 

@@ -135,8 +135,7 @@ def _schedule(file: Path, number: int, item: Any) -> Schedule:
     except (ZoneInfoNotFoundError, ValueError, OSError):  # it is a file's name to Python: a folder's, one too long
         raise InputError(f'{where}: timezone: found {timezone!r}, expected a name such as "Europe/Berlin"') from None
     deployment, parameters = item.get("deployment", "pipeline"), item.get("parameters", {})
-    if deployment not in _FORMS:
-        raise InputError(f"{where}: deployment: found {_shown(deployment)}, {nearest(deployment, _FORMS)}")
+    require(deployment in _FORMS, f"{where}: deployment: found {_shown(deployment)}, {nearest(deployment, _FORMS)}")
     _check_parameters(f"{where}: parameters", _FORMS[deployment], parameters)
     return Schedule(deployment, item["name"], item["cron"], timezone, item.get("active", True), parameters)
 

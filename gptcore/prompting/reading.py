@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeGuard
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system, is_folder, names_in
 from gptcore.nlu.readers import csv_rows, lines, parse_object, show
 from gptcore.nlu.readers.text_files import json_object
@@ -231,8 +231,7 @@ def _segments(url: str) -> list[tuple[tuple[int, str], str]]:
     for document, part in enumerate(_SYSTEM.split(text)[1:]):
         for number, segment in _SEGMENT.findall(part):
             found.append(((document, number), " ".join(html.unescape(segment).split())))
-    if not found:
-        raise InputError(f'{url}: found no <seg id="...">, expected the sentences of newstest2014')
+    require(found, f'{url}: found no <seg id="...">, expected the sentences of newstest2014')
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gptcore.base.errors import InputError, nearest
+from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.files import sha256_json
 from gptcore.base.named import named_part
 from gptcore.base.settings import recorded
@@ -173,8 +173,7 @@ def prompt_task(name: str, datasets_url: str = "") -> PromptTask:
                 f"{name}: form = {spec.form!r}: a prompt has one answer, expected a task whose rows have one"
             )
         return prompted(spec)
-    if name not in PROMPT_TASKS:
-        raise InputError(f"task: found {name!r}, {nearest(name, PROMPT_TASKS)}")
+    require(name in PROMPT_TASKS, f"task: found {name!r}, {nearest(name, PROMPT_TASKS)}")
     return PROMPT_TASKS[name]
 
 
@@ -189,8 +188,7 @@ def available_prompt_tasks(datasets_url: str) -> list[str]:
         for name, task in PROMPT_TASKS.items()
         if (name in twelve if name in REGISTRY else has_folder(task.folder, datasets_url))
     ]
-    if not found:
-        raise InputError(f"{datasets_url}: no data for any of {', '.join(PROMPT_TASKS)}")
+    require(found, f"{datasets_url}: no data for any of {', '.join(PROMPT_TASKS)}")
     return found
 
 
@@ -247,8 +245,7 @@ def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:
             found.append(EvaluationTexts(name, asked, pool if "train" in _TABLES[name] else None))
     if has_blimp(datasets_url):
         found.append(EvaluationTexts(BLIMP, partial(_pairs, datasets_url)))
-    if not found:
-        raise InputError(f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
+    require(found, f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
     return found
 
 

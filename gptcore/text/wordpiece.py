@@ -25,7 +25,7 @@ from typing import Any, Self
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, repeated, tell_fewer
 from gptcore.text.counting import Counts
@@ -219,8 +219,7 @@ def _read_pieces(url: str) -> dict[str, int]:
     lines = read_text(url).removesuffix("\n").split("\n")
     vocabulary: dict[str, int] = {}
     for index, piece in enumerate(lines):
-        if not piece:
-            raise InputError(f"{url}: line {index + 1}: found nothing, expected a piece")
+        require(piece, f"{url}: line {index + 1}: found nothing, expected a piece")
         if piece in vocabulary:
             raise InputError(f"{url}: line {index + 1}: repeats line {vocabulary[piece] + 1} ({piece[:40]})")
         vocabulary[piece] = index

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system, names_in, require_s3
 from tasks.store.artifact import check_name
 from tasks.store.counts import Generated
@@ -103,8 +103,7 @@ def inventory(store: Store, known: Collection[str]) -> list[Item]:
     fs, base = file_system(store.url)
     try:
         fs.invalidate_cache()
-        if not names_in(fs, base):
-            raise InputError(f"--store {store.url}: found nothing there, expected a store")
+        require(names_in(fs, base), f"--store {store.url}: found nothing there, expected a store")
         items = []
         for stage in _stages(fs, base):
             ours = stage in known

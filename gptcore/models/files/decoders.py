@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
 from gptcore.base.settings import replace_settings
 from gptcore.base.tables import read_table
@@ -64,8 +64,7 @@ class DecoderLayout(Layout):
         theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
 
         def part(key: str) -> Tensor:
-            if key not in theirs:
-                raise InputError(f"{folder.at(name)}: no tensor {key}")
+            require(key in theirs, f"{folder.at(name)}: no tensor {key}")
             return theirs[key]
 
         tokens, n_special = part(f"{self.tokens}.weight"), settings.get("n_special", 0)

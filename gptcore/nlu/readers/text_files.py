@@ -17,7 +17,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError, did_you_mean
+from gptcore.base.errors import InputError, did_you_mean, require
 from gptcore.base.filesystems import file_system
 from gptcore.base.unpacking import bounded
 from gptcore.nlu.examples import Record, show
@@ -210,8 +210,7 @@ def passage_names(url: str) -> list[str]:
         names = sorted(path.rsplit("/", 1)[-1] for path in fs.ls(root, detail=False) if path.endswith(".txt"))
     except OSError as error:
         raise unreadable(url, error) from error
-    if not names:
-        raise InputError(f"{url}: found no .txt file, expected one for each passage")
+    require(names, f"{url}: found no .txt file, expected one for each passage")
     return names
 
 
