@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from gptcore.base.errors import did_you_mean
 from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.forms.form import Form, Values, label_number, label_text, shares
-from gptcore.nlu.spec import Metric, TaskSpec
+from gptcore.nlu.spec import TaskSpec
 
-_METRICS: tuple[Metric, ...] = ("micro_f1", "accuracy")
 MOST_LABELS = 52
 """Labels of such a task at most: what a float64 counts without a gap."""
 _WRITTEN_LIST = re.compile(r"\s*\[\s*(\]|['\"\d])")
@@ -54,9 +53,6 @@ def sizes(numbers: Values) -> NDArray[np.int64]:
 
 class Labels(Form):
     """See this module's introduction."""
-
-    def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        return _METRICS, _METRICS
 
     def label_texts(self, value: Any) -> list[Any]:
         """See :class:`Form`: those of a list, or of a text in which semicolons set them apart; else one label."""
@@ -115,9 +111,6 @@ class Labels(Form):
         """See :class:`Form`; the list of labels as JSON."""
         return super().cells({**answer, "labels": json.dumps(answer["labels"], ensure_ascii=False)})
 
-    def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        return f"`labels`, a list as JSON (any number of {labels}), and `probability LABEL` of each"
-
 
 FORM = Labels(
     "labels",
@@ -127,6 +120,8 @@ FORM = Labels(
     label_in_words="a list of labels, or text with semicolons between them",
     most_labels=MOST_LABELS,
     several=True,
+    own_metrics=("micro_f1", "accuracy"),
+    returns="`labels`, a list as JSON (any number of {labels}), and `probability LABEL` of each",
     graded=False,
     loss="gptcore.objectives.losses:label_loss",
     soft_loss="gptcore.objectives.losses:soft_label_loss",

@@ -7,14 +7,11 @@ from typing import Any
 
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms.form import Form
-from gptcore.nlu.spec import Metric, TaskSpec
+from gptcore.nlu.spec import TaskSpec
 
 
 class Span(Form):
     """See this module's introduction."""
-
-    def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        return ("span_f1", "exact_match"), ("span_f1", "exact_match")
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
         """See :class:`Form`: whether the question has an answer."""
@@ -30,15 +27,14 @@ class Span(Form):
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         return dict(answer)
 
-    def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        return "`answer` as the passage spells it, `start` and `end`, its characters there"
-
 
 FORM = Span(
     "span",
     ("question", "passage"),
     places=True,
     over_positions=True,
+    own_metrics=("span_f1", "exact_match"),
+    returns="`answer` as the passage spells it, `start` and `end`, its characters there",
     graded=False,
     outputs=2,
     reads="the state of each position",

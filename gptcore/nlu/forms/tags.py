@@ -8,14 +8,11 @@ from typing import Any
 
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms.form import Form
-from gptcore.nlu.spec import Metric, TaskSpec
+from gptcore.nlu.spec import TaskSpec
 
 
 class Tags(Form):
     """See this module's introduction."""
-
-    def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        return ("entity_f1",), ("entity_f1",)
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
         """See :class:`Form`: the kinds of what the text names."""
@@ -38,14 +35,13 @@ class Tags(Form):
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         return {"tags": " ".join(answer["tags"]), "entities": json.dumps(answer["entities"], ensure_ascii=False)}
 
-    def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        return f"`tags`, one a word ({labels}), and `entities` as JSON"
-
 
 FORM = Tags(
     "tags",
     ("text",),
     places=True,
+    own_metrics=("entity_f1",),
+    returns="`tags`, one a word ({labels}), and `entities` as JSON",
     graded=False,
     reads="the state of each position",
     pipeline="token-classification",
