@@ -169,7 +169,6 @@ def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, section: st
 
 
 def _sizes(books: Books, parameters: OnPapers, failed: Failures) -> dict[str, Artifact]:
-    """Size -> a language model of that size, pre-trained on the same text, one after another; the smallest first."""
     models: dict[str, Artifact] = {}
     language = language_overrides(parameters.overrides)
     for size in SIZES[parameters.preset]:
@@ -203,7 +202,6 @@ def _each_apart(wanted: Mapping[str, Training[Artifact]], jobs: int, failed: Fai
 
 
 def _difference(config: AdaptConfig, star: AdaptConfig) -> str:
-    """What sets a cell apart from 82M*, in words."""
     own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return ", ".join(f"{name} = {value}" for name, value in own.items() if value != getattr(star, name)) or "82M*"
 

@@ -62,7 +62,6 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
 
 
 def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
-    """One model of each of the preset's sizes, pre-trained on the same text."""
     raw = RawCorpus.at(parameters.corpus or str(_world(store) / "web"))
     models = {}
     for size in SIZES[parameters.preset]:

@@ -192,7 +192,6 @@ def _network(store: Store, model: str, tokenizer: str) -> tuple[Network, Path, T
 
 
 def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
-    """The folder of a model, and its tokenizer."""
     folder, words = model_files(artifact)
     return folder, Tokenizer.load(str(words))
 
@@ -264,14 +263,11 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
 
 
 def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: bool) -> list[str]:
-    """See :func:`export`."""
     from gptcore.evaluation.exported import INT8, MODEL, write_onnx
 
-    if tokenizer:
-        raise InputError("--format onnx: found a model's folder, expected a model of a store, which has its dev rows")
+    require(not tokenizer, "--format onnx: found a model's folder, expected a model of a store, which has its dev rows")
     artifact = any_model(store, model)
-    if artifact.stage != "finetune":
-        raise InputError(f"--format onnx: found {WORDS[artifact.stage]}, expected {WORDS['finetune']}")
+    require(artifact.stage == "finetune", f"--format onnx: found {WORDS[artifact.stage]}, expected {WORDS['finetune']}")
     where, words = _files(artifact)
     home = home_of(artifact)
     found = write_onnx(where, words, home.local(ancestor(home, artifact, "dataset")), folder, int8)

@@ -7,7 +7,6 @@ from prefect import flow
 from flows.analysis.common import (
     COST,
     Trained,
-    cell_text,
     chosen_tasks,
     cost_notes,
     identity_of,
@@ -28,7 +27,7 @@ from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure, Panels
-from tasks.report.rows import Row
+from tasks.report.rows import Row, one_decimal
 from tasks.stages.evaluation import check_blimp, score_blimp
 
 OBJECTIVES = ("gpt", "gpt2", "gptbert", "bert", "electra")
@@ -88,7 +87,7 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
     together = sorted(zip(models, rows, pairs, strict=True), key=lambda each: order.index(each[0].label))
     for model, row, pair in together:
         cells, mean = scores_of(row, tasks)
-        scores = (cell_text(pair), cell_text(mean), *(cells.get(task, "-") for task in tasks))
+        scores = (one_decimal(pair), one_decimal(mean), *(cells.get(task, "-") for task in tasks))
         body.append((model.label, *model.cost, f"{model.counts.steps:,}", model.loss, *scores))
         told = {"average of the tasks": mean, "BLiMP": pair, **{task: row.per_task.get(task) for task in tasks}}
         for score, value in told.items():
@@ -96,7 +95,7 @@ def _table(models: list[Trained], rows: list[Row], parameters: AnalysisParameter
                 points.setdefault(score, {}).setdefault(model.label, []).append((model.operations / 1e12, value))
                 metrics[f"{model.label}/{score} at {model.operations / 1e12:.6g}e12"] = value
     cells, mean = scores_of(words, tasks)
-    body.append(("bag of words", *("-",) * 7, cell_text(mean), *(cells.get(task, "-") for task in tasks)))
+    body.append(("bag of words", *("-",) * 7, one_decimal(mean), *(cells.get(task, "-") for task in tasks)))
     title = "Objectives at equal operations"
     levels = {"average of the tasks": mean, "BLiMP": 50.0, **words.per_task}
     figures = [

@@ -22,7 +22,7 @@ from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard
-from tasks.report.rows import Row
+from tasks.report.rows import Row, one_decimal
 from tasks.stages.training import network_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import PretrainCounts
@@ -62,14 +62,6 @@ def about(chain: Chain) -> list[str]:
     ]
 
 
-def percent(value: float) -> str:
-    return f"{value:.1f}"
-
-
-def cell_text(value: float | None) -> str:
-    return "-" if value is None else percent(value)
-
-
 # --- pre-trainings side by side ---
 
 
@@ -89,12 +81,10 @@ class Trained:
 
     @property
     def counts(self) -> PretrainCounts:
-        """What its run measured."""
         return PretrainCounts.of(self.chain.store, self.checkpoint)
 
     @property
     def network(self) -> NetworkConfig:
-        """The settings of its network."""
         return network_of(self.chain.store, self.checkpoint)
 
     @property
@@ -111,7 +101,6 @@ class Trained:
         return self.operations_after(self.counts.steps)
 
     def operations_after(self, steps: int) -> float:
-        """Those of its first updates."""
         return pretraining_flops(self.network, self._pretrain, self.counts.steps, steps)
 
     def share_after(self, steps: int) -> float:
@@ -242,7 +231,7 @@ def scores_of(row: Row, tasks: Sequence[str]) -> tuple[dict[str, str], float | N
     """A row's cells as text, and their mean; None: a task has no score."""
     found = row.per_task
     mean = statistics.fmean(found[task] for task in tasks) if all(task in found for task in tasks) else None
-    return {task: cell_text(found.get(task)) for task in tasks}, mean
+    return {task: one_decimal(found.get(task)) for task in tasks}, mean
 
 
 def plain(label: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect import flow
 
-from flows.analysis.common import Trained, about, named, percent, scored
+from flows.analysis.common import Trained, about, named, scored
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
@@ -19,6 +19,7 @@ from gptcore.nlu.published import OURS, PUBLISHED
 from gptcore.nlu.registry import task_spec
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure, Panels
+from tasks.report.rows import one_decimal
 from tasks.stages.evaluation import Scores, check_blimp, score_blimp, score_blimp_ngrams, score_zero_shot
 from tasks.store.artifact import Artifact
 from tasks.store.counts import PretrainCounts
@@ -61,7 +62,8 @@ def _heuristics(
             points = [(step, _relative(task, scores)) for step, scores in trace.items()]
             curves.append(Curve(f"{task} {label}", points, color, dashed=label == "LSTM"))
             body += [
-                (label, task, f"{step:,}", percent(100 * trace[step][task]["score"]), f"{y:.3f}") for step, y in points
+                (label, task, f"{step:,}", one_decimal(100 * trace[step][task]["score"]), f"{y:.3f}")
+                for step, y in points
             ]
             metrics[f"{label}/{task}"] = 100 * trace[max(trace)][task]["score"]
         means = [(step, statistics.fmean(_relative(task, scores) for task in wanted)) for step, scores in trace.items()]
@@ -107,8 +109,8 @@ def _blimp(chain: Chain, parameters: AnalysisParameters, models: dict[str, Artif
             for color, (label, trace) in enumerate(traces.items())
         ]
         figures.append(Figure(curves, "updates of pre-training", "accuracy (%)", name, log_x=True, level=100 * CHANCE))
-        body += [(curve.label, name, f"{updates:,}", percent(y)) for curve in curves for updates, y in curve.points]
-        body += [(label, name, "-", percent(scores[name])) for label, scores in counted.items()]
+        body += [(curve.label, name, f"{updates:,}", one_decimal(y)) for curve in curves for updates, y in curve.points]
+        body += [(label, name, "-", one_decimal(scores[name])) for label, scores in counted.items()]
         metrics |= {f"{curve.label}/{name}": curve.points[-1][1] for curve in curves}
         metrics |= {f"{label}/{name}": scores[name] for label, scores in counted.items()}
     title = "BLiMP through pre-training"
@@ -167,10 +169,10 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     figure = Panels(figures, named(chain, title), references, one_scale=False)
     header = ("M tokens", "perplexity", "average", *wanted)
     body = [
-        (f"{x:.4g}", percent(loss), percent(mean), *(percent(row.per_task[task]) for task in wanted))
+        (f"{x:.4g}", one_decimal(loss), one_decimal(mean), *(one_decimal(row.per_task[task]) for task in wanted))
         for x, loss, mean, row in zip(seen, held_out, averages, rows, strict=True)
     ]
-    body.append((_BAG_OF_WORDS, "", percent(levels[0]), *(percent(words.per_task[task]) for task in wanted)))
+    body.append((_BAG_OF_WORDS, "", one_decimal(levels[0]), *(one_decimal(words.per_task[task]) for task in wanted)))
     metrics = {
         f"{task}/after {step} updates": row.per_task[task]
         for step, row in zip(steps, rows, strict=True)

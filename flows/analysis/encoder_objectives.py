@@ -11,7 +11,6 @@ from prefect import flow
 from flows.analysis.common import (
     COST,
     Trained,
-    cell_text,
     chosen_tasks,
     columns_of_tasks,
     cost_notes,
@@ -19,7 +18,6 @@ from flows.analysis.common import (
     metrics_of,
     named,
     of_family,
-    percent,
     power,
     rows_of,
     rows_of_arms,
@@ -36,7 +34,7 @@ from gptcore.config.operations import operations_of_update
 from gptcore.nlu.published import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
-from tasks.report.rows import Row
+from tasks.report.rows import Row, one_decimal
 from tasks.stages.evaluation import score_pairs
 from tasks.store.lineage import snapshots
 
@@ -72,7 +70,7 @@ def sentences(parameters: AnalysisParameters) -> list[Analysis]:
     for model, row, printed in zip(models, rows, SENTENCES, strict=True):
         told = _told(model)
         cells, mean = scores_of(row, tasks)
-        ours = (*map(percent, told.values()), cell_text(mean), *(cells.get(task, "-") for task in columns))
+        ours = (*map(one_decimal, told.values()), one_decimal(mean), *(cells.get(task, "-") for task in columns))
         body.append((model.label, "ours", *ours))
         theirs = (printed.scores.get(task, "-") for task in columns)
         body.append((printed.method, printed.source, *printed.intrinsic.values(), printed.average, *theirs))
@@ -138,7 +136,7 @@ def _controls(models: list[Trained], rows: list[Row]) -> Analysis:
     metrics: dict[str, float] = {}
     for model, row in zip(models, rows, strict=True):
         cells, mean = scores_of(row, tasks)
-        body.append((model.label, "ours", *model.cost, model.loss, cell_text(mean), *(cells[task] for task in tasks)))
+        body.append((model.label, "ours", *model.cost, model.loss, one_decimal(mean), *(cells[task] for task in tasks)))
         if model.label in printed:
             theirs = printed[model.label]
             body.append((theirs.method, theirs.source, *("-",) * 5, theirs.average, *("-",) * len(tasks)))
@@ -175,8 +173,8 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
             mean = statistics.fmean(row.per_task[task] for task in tasks)
             done = model.operations_after(step)
             points.append((done / 1e12, mean))
-            scores = (percent(row.per_task[task]) for task in tasks)
-            body.append((label, f"{step:,}", power(done), percent(mean), *scores))
+            scores = (one_decimal(row.per_task[task]) for task in tasks)
+            body.append((label, f"{step:,}", power(done), one_decimal(mean), *scores))
             metrics[f"{label}/after {step} updates"] = mean
         curves.append(Curve(label, points, color))
     title = "ELECTRA and masked words at equal operations"

@@ -9,8 +9,6 @@ from prefect import flow
 
 from flows.analysis.common import (
     Trained,
-    cell_text,
-    percent,
     require_family,
     scored,
     synthetic_notes,
@@ -23,7 +21,7 @@ from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm
 from gptcore.nlu.published import ENTITIES
 from tasks.report.analysis import Analysis, publish_all
-from tasks.report.rows import Row
+from tasks.report.rows import Row, one_decimal
 from tasks.store.counts import MentionsCounts
 
 _TASKS = ("fewrel",)
@@ -70,7 +68,7 @@ def _ablation(
     metrics: dict[str, float] = {}
     for label, row in rows.items():
         told = trained[label].counts.figures.get("validation/entity_accuracy") if label in trained else None
-        entity = "-" if told is None else percent(100 * told)
+        entity = "-" if told is None else one_decimal(100 * told)
         body.append((label, "ours", entity, *(_cell(row, task) for task in tasks)))
         metrics |= {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
         if label in printed and "fewrel" in tasks:
@@ -95,10 +93,9 @@ def _ablation(
 
 
 def _cell(row: Row, task: str) -> str:
-    """A score with its error and the range of its seeds."""
     score, cell = row.per_task.get(task), row.cells.get(task)
     if score is None or cell is None:
-        return cell_text(score)
+        return one_decimal(score)
     error = "" if cell.stderr is None else f"±{cell.stderr:.1f}"
     spread = f" ({cell.low:.1f} to {cell.high:.1f})" if cell.seeds > 1 else ""
     return f"{score:.1f}{error}{spread}"

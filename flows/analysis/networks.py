@@ -10,7 +10,6 @@ from prefect import flow
 from flows.analysis.common import (
     COST,
     Trained,
-    cell_text,
     chosen_tasks,
     columns_of_tasks,
     cost_notes,
@@ -36,7 +35,7 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.published import FAMILIES as PUBLISHED_FAMILIES
 from gptcore.nlu.published import SHARING, SIZES, PublishedModel
 from tasks.report.analysis import Analysis, publish_all
-from tasks.report.rows import Row
+from tasks.report.rows import Row, one_decimal
 
 COMPARED = ("gpt", "gpt2", "bert", "albert", "electra")
 _GLUE_TASKS = ("cola", "sst2", "qnli", "rte")
@@ -140,7 +139,7 @@ def _table(
     for model, row in zip(models, rows, strict=True):
         cells, mean = scores_of(row, tasks)
         scores = (cells.get(task, "-") for task in columns)
-        body.append((model.label, "ours", *model.cost, model.loss, cell_text(mean), *scores))
+        body.append((model.label, "ours", *model.cost, model.loss, one_decimal(mean), *scores))
         label = plain(model.label)
         metrics |= {f"{label}/weights": model.weights, f"{label}/operations": model.operations}
         metrics |= metrics_of(model.label, row, tasks)

@@ -14,6 +14,7 @@ from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.report.analysis import Analysis, publish_all
+from tasks.report.card import SYNTHETIC
 from tasks.stages.corpus import clean_corpus, measure_overlap
 from tasks.store.counts import CorpusCounts, OverlapCounts
 from tasks.store.store import Store
@@ -51,11 +52,7 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     ]
     header = ("test set", "rows", f"{N}-grams", "in the corpus, %", "rows with any, %", "in its own train rows, %")
     notes = [
-        *(
-            ["Synthetic data: the numbers are of gptmill's generated world, not of real text."]
-            if is_synthetic(datasets_url)
-            else []
-        ),
+        *([SYNTHETIC] if is_synthetic(datasets_url) else []),
         f"corpus {corpus.short}: {words:,} words, of which the training documents count",
         f"{N}-grams of lower-cased alphanumeric words; a text that several rows have is counted once",
         "published, of WebText: 3.2 % on average over common test sets (GPT-2's paper, section 4)",
@@ -71,5 +68,4 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
 
 
 def _share(part: int, whole: int) -> str:
-    """A share in per cent; a dash where there is nothing to divide."""
     return f"{100 * part / whole:.2f}" if whole else "-"

@@ -7,12 +7,12 @@ import statistics
 
 from prefect import flow
 
-from flows.analysis.common import about, cell_text, collapsed, named, percent, rows_of_arms, synthetic_notes
+from flows.analysis.common import about, collapsed, named, rows_of_arms, synthetic_notes
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm, pretrained_arm, scratch_arm
-from gptcore.base.errors import InputError
+from gptcore.base.errors import require
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import ABLATIONS, PUBLISHED
@@ -20,7 +20,7 @@ from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
-from tasks.report.rows import Row
+from tasks.report.rows import Row, one_decimal
 from tasks.stages.evaluation import score_model
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact
@@ -54,11 +54,11 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
         average = statistics.fmean(ours[task] for task in columns)  # section 5: an unweighted average of all results
         metrics |= {f"{row.name.rpartition(' ')[0]}/{task}": ours[task] for task in columns}
         metrics[f"{row.name.rpartition(' ')[0]}/average"] = average
-        body.append((published.method, "ours", percent(average), *(percent(ours[task]) for task in columns)))
+        body.append((published.method, "ours", one_decimal(average), *(one_decimal(ours[task]) for task in columns)))
         theirs = statistics.fmean(published.percent[task] for task in columns)
         whole = published.average if len(columns) == len(published.percent) else theirs
-        cells = (percent(published.percent[task]) for task in columns)
-        body.append((published.method, "paper, test", percent(whole), *cells))
+        cells = (one_decimal(published.percent[task]) for task in columns)
+        body.append((published.method, "paper, test", one_decimal(whole), *cells))
     header = ("method", "whose", "average", *(f"{task} ({task_spec(task).headline})" for task in columns))
     notes = [
         f"ours: {rows[0].split} rows, {rows[0].seeds} seed(s); the paper: GLUE's test server",
@@ -106,7 +106,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
             Curve(f"{task} dev", list(enumerate(dev)), color),
             Curve(f"{task} train", list(enumerate(train)), color, dashed=True),
         ]
-        body += [(str(n), task, percent(dev[n]), percent(train[n])) for n in range(n_layer + 1)]
+        body += [(str(n), task, one_decimal(dev[n]), one_decimal(train[n])) for n in range(n_layer + 1)]
         metrics |= {f"{task}/{n} layers": score for n, score in enumerate(dev)}
     title = "Figure 2, left: layers transferred"
     figure = Figure(curves, "layers transferred (0: embeddings only)", "accuracy (%)", named(chain, title))
@@ -123,15 +123,11 @@ def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
     """
     chosen = [task for task in tasks if not parameters.tasks or task in parameters.tasks]
     there = [task for task in chosen if not parameters.datasets or task in available(parameters.datasets)]
-    if not there:
-        raise InputError(
-            f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these"
-        )
+    require(there, f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these")
     return there
 
 
 def _table1(chain: Chain) -> Analysis:
-    """Every split's rows read beside the public distribution's."""
     body = []
     for name, artifact in chain.datasets.items():
         for split, counts in DatasetCounts.of(chain.store, artifact).splits.items():
@@ -150,8 +146,8 @@ def _results_table(chain: Chain, ours: Row, number: int) -> Analysis:
     columns = [column for spec in specs for column in spec.paper]
     ours = ours.only([spec.name for spec in specs])
     printed = [row for row in PUBLISHED if row.table == f"Table {number}"]
-    body = [(row.method, row.split, *(cell_text(row.percent.get(column)) for column in columns)) for row in printed]
-    body.append((f"gptmill {ours.name}", ours.split, *(cell_text(ours.percent.get(column)) for column in columns)))
+    body = [(row.method, row.split, *(one_decimal(row.percent.get(column)) for column in columns)) for row in printed]
+    body.append((f"gptmill {ours.name}", ours.split, *(one_decimal(ours.percent.get(column)) for column in columns)))
     metrics = {column: ours.percent[column] for column in columns if column in ours.percent}
     tested = [column for column in columns if column in ours.cells and ours.cells[column].split == "test"]
     notes = [f"ours: {ours.seeds} seed(s)", *about(chain)]
@@ -174,6 +170,5 @@ def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
 
 
 def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:
-    """An arm's fine-tuned model, which is in the store."""
     config = dataclasses.replace(arm.settings(chain.preset.finetune_for(task)), seed=seed)
     return FinetuneRequest(chain.store, task, chain.datasets[task], arm.checkpoint, config, arm.label).artifact

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prefect import flow
 
-from flows.analysis.common import chosen_tasks, percent, plain, scores_of, short, synthetic_notes
+from flows.analysis.common import chosen_tasks, plain, scores_of, short, synthetic_notes
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
 from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
@@ -34,7 +34,7 @@ from gptcore.nlu.published import DISTILLED, WITHOUT
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
-from tasks.report.rows import Row
+from tasks.report.rows import Row, one_decimal
 from tasks.stages.evaluation import measure_speed
 from tasks.stages.training import Distillation, network_of
 from tasks.store.counts import PretrainCounts
@@ -127,8 +127,8 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
         for kind, words in _KINDS.items():
             cost = found[kind]
             own = kind == "torch"
-            kept = (percent(average), f"{100 * average / full:.1f} %" if full > 0 else "-") if own else ("", "")
-            there = percent(100 * cost["score"]) if cost["score"] is not None else ""
+            kept = (one_decimal(average), f"{100 * average / full:.1f} %" if full > 0 else "-") if own else ("", "")
+            there = one_decimal(100 * cost["score"]) if cost["score"] is not None else ""
             body.append(
                 (
                     label if own else "",
@@ -200,7 +200,9 @@ def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence
         difference = "" if first else f"{average - whole:+.1f}"
         theirs = printed.get(student.label)
         published = theirs.average if theirs else ""
-        body.append((student.label, _perplexity(chain, arm), percent(average), difference, published, *cells.values()))
+        body.append(
+            (student.label, _perplexity(chain, arm), one_decimal(average), difference, published, *cells.values())
+        )
         metrics[f"{plain(student.label)}/average"] = average
     header = ("what is learnt", "perplexity", "average", "difference", "published difference", *tasks)
     notes = [

@@ -100,8 +100,7 @@ def _write_abstracts(options: argparse.Namespace) -> None:
     from flows.forms.settings import chosen_sampling
     from flows.inference import write_abstracts
 
-    if not options.title:
-        raise InputError('gptmill abstracts generate: found no --title, expected one or more: --title "..."')
+    require(options.title, 'gptmill abstracts generate: found no --title, expected one or more: --title "..."')
     trained = ("arxiv", "checkpoint", "corpus", "categories", "beside", "titles", "only", "nproc", "jobs", "out")
     if odd := [name for name in trained if getattr(options, name)]:
         raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
@@ -262,7 +261,6 @@ def report(options: argparse.Namespace) -> None:
 
 
 def _store(options: argparse.Namespace) -> Store:
-    """The store that the options name; see :func:`flows.forms.checks.check_addresses`."""
     from flows.forms.checks import check_addresses
 
     return check_addresses(vars(options))

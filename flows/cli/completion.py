@@ -20,7 +20,6 @@ _PATHS = {"FILE", "FOLDER", "URL", "REF", "GRAPH", "TASK"}
 
 
 def print_completion(shell: str) -> None:
-    """Print the script for ``shell``: bash, zsh or fish."""
     made = parser()
     _prepare(made)
     print(shtab.complete(made, shell))

@@ -253,7 +253,6 @@ def check_task(url: str, datasets_url: str) -> None:
 
 
 def _head(task: Task, datasets_url: str) -> Iterator[str]:
-    """What the entry or the file says."""
     spec = task.spec
     kind = f"a graded score from {spec.score_range[0]:g} to {spec.score_range[1]:g}" if spec.score_range else ""
     metrics = ", ".join(map(spec.title_of, spec.metrics))
@@ -271,7 +270,6 @@ def _head(task: Task, datasets_url: str) -> Iterator[str]:
 
 
 def _lengths(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
-    """Rows of each split, and how many words they have."""
     yield f"{'split':<8}{'rows':>10}{'words, median':>16}{'longest':>10}"
     for split, examples in rows.items():
         words = [form_of(spec).n_words(row) for row in examples]
@@ -293,7 +291,6 @@ def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
 
 
 def _all_labels(spec: TaskSpec, examples: list[Example]) -> Iterator[str]:
-    """The label or labels of each row, or of each word where words have them."""
     for row in examples:
         yield from form_of(spec).labels_in(spec, row)
 
@@ -313,7 +310,6 @@ def _left_out(spec: TaskSpec, dropped: dict[str, Counter[str]], rows: dict[str, 
 
 
 def _example(spec: TaskSpec, row: Example) -> Iterator[str]:
-    """A row as it was read."""
     yield f"for example {row.row}:"
     for name, text in zip(spec.fields, row.fields, strict=True):
         yield f"  {name if isinstance(name, str) else ' + '.join(name)}: {_short(text)}"

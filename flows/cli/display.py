@@ -313,7 +313,6 @@ class _PartsColumn(ProgressColumn):
     """What a bar's task has in its field ``parts``."""
 
     def render(self, task: Task) -> _Parts:
-        """See :class:`ProgressColumn`."""
         return _Parts(task.fields["parts"])
 
 
@@ -375,7 +374,6 @@ class _Lines(logging.Formatter):
 
 
 def _run_of(record: logging.LogRecord) -> str:
-    """The Prefect run that says it, else the logger."""
     return str(getattr(record, "task_run_name", None) or getattr(record, "flow_run_name", None) or record.name)
 
 

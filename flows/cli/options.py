@@ -40,7 +40,6 @@ class Command:
 
     @property
     def called(self) -> Callable[[argparse.Namespace], None]:
-        """What is done with the parsed options."""
         if self.flow:
             return partial(run_flow, self.flow, self.forms[0], self.prints)
         if self.calls:
@@ -75,25 +74,15 @@ class Brief(argparse.RawDescriptionHelpFormatter):
     """A parser's help without its arguments, which its description lists."""
 
     def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
-        """As argparse's, for options alone."""
         super().add_arguments(action for action in actions if action.option_strings)
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose help keeps its lines, and whose errors are one line that says what may be meant."""
 
-    def __init__(
-        self,
-        *,
-        prog: str | None = None,
-        description: str | None = None,
-        epilog: str | None = None,
-        formatter_class: type[argparse.HelpFormatter] = argparse.RawDescriptionHelpFormatter,
-    ) -> None:
-        layout = formatter_class
-        super().__init__(
-            prog, None, description, epilog, formatter_class=layout, allow_abbrev=False
-        )  # --seed: no --seeds
+    def __init__(self, **settings: Any) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(**{"formatter_class": layout, "allow_abbrev": False, **settings})  # --seed: no --seeds
 
     def error(self, message: str) -> NoReturn:
         """:raises InputError: always; argparse's own would print the usage and end the process."""
@@ -135,7 +124,6 @@ class CommandParser(Parser):
             add_options(self, self.command)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As that of :class:`Parser`; the parser above this one calls it."""
         self.complete()
         return super().parse_known_args(args, namespace)
 
@@ -176,6 +164,5 @@ def arguments_of(command: Command) -> Iterator[Mapping[str, Any]]:
 
 
 def add_commands(subparsers: Any, commands: tuple[Command, ...]) -> None:
-    """Give each command its parser, whose options come later."""
     for command in commands:
         subparsers.add_parser(command.name, help=command.text, command=command)

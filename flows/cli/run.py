@@ -175,7 +175,6 @@ def run_board(flow: Any, filled: Form, options: argparse.Namespace) -> tuple[Lea
 
 
 def show_board(board: Leaderboard, page: str, published: bool = False) -> None:
-    """Print scores, and the words that lead to their page."""
     from tasks.report.terminal import print_board
 
     print_board(board, published=published)
@@ -183,6 +182,5 @@ def show_board(board: Leaderboard, page: str, published: bool = False) -> None:
 
 
 def print_tables(analyses: Iterable[Analysis]) -> None:
-    """Print the tables of analyses."""
     for analysis in analyses:
         print(analysis.text())

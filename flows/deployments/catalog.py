@@ -77,7 +77,6 @@ class Offer:
 
     @property
     def description(self) -> str:
-        """What the page says under the name."""
         return self.text or ((self.form or self.flow).__doc__ or "").strip()
 
     @property
@@ -97,7 +96,6 @@ class Offer:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What the form is drawn from."""
         return parameter_schema(self.flow.fn).model_dump(exclude_unset=True)
 
     def parameters(self, defaults: dict[str, str]) -> dict[str, Any]:
@@ -148,7 +146,6 @@ _HEAD = """\
 
 
 def document() -> dict[str, Any]:
-    """What the file says."""
     return {
         "name": "gptmill",
         # The flows are found in the installed package; relative paths in a form are meant from here.
@@ -168,7 +165,6 @@ def document() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The file."""
     pools = "\n".join(f"#   prefect work-pool create {name} --type process" for name in POOLS)
     body: str = yaml.safe_dump(document(), sort_keys=False, width=110)
     return _HEAD.format(pools=pools) + body

@@ -22,10 +22,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from cronsim import CronSim, CronSimError
 from pydantic import ValidationError
 
 from flows.forms.fields import form_named
@@ -38,12 +40,9 @@ from tasks.store.state import state_folder
 
 WEBHOOK_VARIABLE = "GPTMILL_WEBHOOK"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_MONTHS = ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
-_CRON: list[tuple[int, int, list[str]]] = [(0, 59, []), (0, 23, []), (1, 31, []), (1, 12, _MONTHS), (0, 7, _DAYS)]
-"""Field -> lowest, highest, names; 7 is Sunday, too."""
-_LONGEST = [0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-"""Month -> days, at most."""
+_MOST = (59, 23, 30, 11, 7)
+"""Of each field of a cron line the longest step that is one."""
+_EXTENSIONS = re.compile(r"(?<![a-z])l|#", re.IGNORECASE)  # the last day, the second Monday: not all are Prefect's
 _FORMS = {
     "pipeline": "PipelineParameters",
     "sweep": "SweepParameters",
@@ -89,7 +88,6 @@ class Settings:
 
 
 def settings_file() -> Path:
-    """Where the settings are looked for when nobody names a file."""
     return state_folder() / "deploy.toml"
 
 
@@ -137,8 +135,7 @@ def _schedule(file: Path, number: int, item: Any) -> Schedule:
     except (ZoneInfoNotFoundError, ValueError, OSError):  # it is a file's name to Python: a folder's, one too long
         raise InputError(f'{where}: timezone: found {timezone!r}, expected a name such as "Europe/Berlin"') from None
     deployment, parameters = item.get("deployment", "pipeline"), item.get("parameters", {})
-    if deployment not in _FORMS:
-        raise InputError(f"{where}: deployment: found {_shown(deployment)}, {nearest(deployment, _FORMS)}")
+    require(deployment in _FORMS, f"{where}: deployment: found {_shown(deployment)}, {nearest(deployment, _FORMS)}")
     _check_parameters(f"{where}: parameters", _FORMS[deployment], parameters)
     return Schedule(deployment, item["name"], item["cron"], timezone, item.get("active", True), parameters)
 
@@ -161,37 +158,16 @@ def _check_parameters(where: str, form_name: str, parameters: Mapping[str, Any])
 
 
 def _is_cron(line: str) -> bool:
-    """Whether these are minute, hour, day, month and weekday, and some day fits them.
-
-    Each is ``*``, numbers, names, ranges, lists, steps. A day and a weekday are alternatives where both are limited.
-    """
-    fields = line.lower().split(" ")
-    if not (line.isascii() and len(fields) == len(_CRON)):
+    """Whether these are minute, hour, day, month and weekday, and some day fits them."""
+    fields = line.split(" ")
+    try:
+        next(CronSim(line, datetime(2000, 1, 1)))
+    except (CronSimError, StopIteration):
         return False
-    values = [_values(text, *limits) for text, limits in zip(fields, _CRON, strict=True)]
-    _, _, days, months, weekdays = values
-    if not all(values):
-        return False
-    return not weekdays >= set(range(7)) or any(min(days) <= _LONGEST[month] for month in months)
-
-
-def _values(text: str, low: int, high: int, names: list[str]) -> set[int]:
-    """The numbers that a field stands for; none where it is wrong."""
-    values: set[int] = set()
-    for part in text.split(","):
-        span, slash, step = part.partition("/")
-        ends = [low, high] if span == "*" else [_number(end, names) for end in span.split("-")]
-        within = len(ends) <= 2 and ends == sorted(ends) and low <= ends[0] and ends[-1] <= high
-        stepped = step.isdecimal() and 0 < int(step) <= high - low and len(ends) == 2
-        if not within or (slash and not stepped):
-            return set()
-        values.update(range(ends[0], ends[-1] + 1, int(step) if slash else 1))
-    return values
-
-
-def _number(word: str, names: list[str]) -> int:
-    """-1, which no field takes, where it is none."""
-    return int(word) if word.isdecimal() else names.index(word) if word in names else -1
+    steps = (
+        (int(step), most) for text, most in zip(fields, _MOST, strict=False) for step in re.findall(r"/(\d+)", text)
+    )
+    return len(fields) == len(_MOST) and not _EXTENSIONS.search(line) and all(step <= most for step, most in steps)
 
 
 def _check_fields(where: str, found: Mapping[str, Any], expected: Mapping[str, type]) -> None:

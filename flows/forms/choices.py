@@ -55,7 +55,6 @@ def without_choices(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _checkpoints(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields `checkpoint` of a deployment's parameter schema."""
     fields = (definition.get("properties", {}) for definition in schema.get("definitions", {}).values())
     return [found["checkpoint"] for found in fields if "checkpoint" in found]
 
@@ -69,7 +68,6 @@ def with_own_tasks(schema: dict[str, Any], names: Iterable[str]) -> dict[str, An
 
 
 def takes_tasks(schema: dict[str, Any]) -> bool:
-    """Whether a deployment's parameter schema has a list of tasks."""
     return any(True for _ in _task_enums(schema))
 
 
@@ -81,7 +79,6 @@ def own_tasks(deployment: DeploymentResponse) -> dict[str, str]:
 
 
 def _task_enums(schema: dict[str, Any]) -> Iterator[list[str]]:
-    """The lists of tasks of a deployment's parameter schema."""
     for name, definition in schema.get("definitions", {}).items():
         if name in ("TaskName", "PromptTaskName"):
             yield definition["enum"]

@@ -37,7 +37,6 @@ class OnGraph(Form):
 
     @property
     def column_names(self) -> list[str]:
-        """What the files' columns are, in their order."""
         return listed(self.columns)
 
     @property
@@ -46,7 +45,6 @@ class OnGraph(Form):
 
     @property
     def transe(self) -> TransEConfig:
-        """How the vectors are learnt."""
         return self.settings("transe", TransEConfig())
 
     def _look_up(self, store: Store) -> None:
@@ -80,12 +78,10 @@ class ReasonParameters(OnGraph):
 
     @property
     def grounding(self) -> GroundingConfig:
-        """How questions are laid over the graph."""
         return self.settings("grounding", GroundingConfig())
 
     @property
     def kagnet(self) -> KagNETConfig:
-        """The network and its training."""
         return self.settings("kagnet", KagNETConfig())
 
     def _look_up(self, store: Store) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.environment import absolute
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 
 
 def as_typed(value: Any) -> str:
@@ -64,8 +64,7 @@ def shot_counts(comma_separated: str) -> list[int]:
     :raises InputError: something else than a number.
     """
     found = listed(comma_separated)
-    if not all(item.isdecimal() for item in found):
-        raise InputError(f"--shots: found {comma_separated!r}, expected numbers, as 0,1,4")
+    require(all(item.isdecimal() for item in found), f"--shots: found {comma_separated!r}, expected numbers, as 0,1,4")
     return [int(item) for item in found]
 
 

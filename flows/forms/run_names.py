@@ -80,7 +80,6 @@ def run_name(flow: str, form: BaseModel) -> str:
 
 
 def _task(name: str) -> str:
-    """A task's name; of a file's address the file's own name."""
     return PurePosixPath(name).stem if is_task_file(name) else name
 
 

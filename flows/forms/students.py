@@ -195,8 +195,7 @@ def check_distil(store: Store, form: Any) -> None:
     from tasks.stages.tokenizer import is_model_folder
 
     if is_model_folder(form.teacher):  # which is looked at as it is imported
-        if not form.corpus:
-            raise InputError(f"--teacher {form.teacher}: a folder, whose text nobody knows; expected --corpus")
+        require(form.corpus, f"--teacher {form.teacher}: a folder, whose text nobody knows; expected --corpus")
         check_corpus(form.corpus)
     else:
         found = teacher_model(store, form.teacher)

@@ -15,6 +15,7 @@ from gptcore.knowledge.transe import GRAPHS, PUBLISHED, by_relation, chosen_enti
 from gptcore.training.vectors import RANKS_FILE
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.card import cost
+from tasks.report.rows import one_decimal
 from tasks.store.artifact import Artifact
 from tasks.store.counts import GraphCounts, TrainingCounts
 from tasks.store.store import Store
@@ -50,12 +51,12 @@ def _prediction(store: Store, graph: Artifact, vectors: Artifact) -> Analysis:
         if f"{split}/mrr" in result.figures:
             scores = [100 * result.figures[f"{split}/{name}"] for name in _METRICS]
             rank = f"{result.figures[f'{split}/mean_rank']:,.0f}"
-            body.append((f"TransE, {config.get('dim', 100)} numbers: {split}", "ours", *map(_score, scores), rank))
+            body.append((f"TransE, {config.get('dim', 100)} numbers: {split}", "ours", *map(one_decimal, scores), rank))
             metrics |= {f"{split}/{name}": score for name, score in zip(_METRICS, scores, strict=True)}
     known = GRAPHS.get((counts.entities, counts.relations), "")
     for row in PUBLISHED.get(known, ()):
         printed = (row.mrr, row.hits_1, row.hits_3, row.hits_10)
-        body.append((row.method, row.source, *map(_score, printed), "-"))
+        body.append((row.method, row.source, *map(one_decimal, printed), "-"))
     by_split = ", ".join(f"{counts.facts[split]:,} {split}" for split in SPLITS)
     notes = [
         *_synthetic(counts),
@@ -78,7 +79,7 @@ def _relations(store: Store, graph: Artifact, vectors: Artifact, facts: Knowledg
         (
             facts.spoken(each.relation),
             f"{each.n_facts:,}",
-            *(_score(100 * value) for value in (each.mrr, each.hits_10, each.both_ways)),
+            *(one_decimal(100 * value) for value in (each.mrr, each.hits_10, each.both_ways)),
         )
         for each in predicted[:_RELATIONS]
     ]
@@ -112,10 +113,6 @@ def _neighbours(
     identity = {"vectors": vectors.digest, "entities": [facts.entities[entity] for entity in entities]}
     header = ("entity", "facts", "neighbours", "some facts")
     return Analysis("knowledge-neighbours", title, header, body, identity, {}, notes, page=True)
-
-
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _synthetic(graph: GraphCounts) -> list[str]:

@@ -68,7 +68,6 @@ class Predictions:
         self._model, self._threads = model, torch.get_num_threads()
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
-        """See :class:`Service`."""
         several = isinstance(body, list)
         rows = body if several else [body]
         if not rows or len(rows) > _MOST_ROWS:
@@ -81,7 +80,6 @@ class Predictions:
         return list(read_records(self._model.spec, rows, "request")), several
 
     def answer(self, items: Sequence[Any], check: Check) -> list[Any]:
-        """See :class:`Service`."""
         characters = sum(len(text) for item in items for text in (*item.fields, *item.choices))
         torch.set_num_threads(1 if characters * self._model.n_multiplied <= _BRIEF_PASS else self._threads)
         return list(self._model.described(items, progress=lambda _: check()))
@@ -100,7 +98,6 @@ class Generation:
         self._most = model.config.n_ctx if max_tokens is None else max_tokens
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
-        """See :class:`Service`."""
         if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
             raise InputError('request: found no prompt, expected an object with the text "prompt"')
         _check_length(body["prompt"], "request: prompt")
@@ -124,7 +121,6 @@ class Generation:
         return [(prompt, settings)], False
 
     def answer(self, items: Sequence[Any], check: Check) -> list[Any]:
-        """See :class:`Service`."""
         found = []
         for prompt, settings in items:
             pieces = []

@@ -23,7 +23,6 @@ class Connection(H11Protocol):
     _limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        """Begin to wait for a head."""
         super().connection_made(transport)
         if len(self.connections) > _MOST:
             self._refuse(503, f"request: found {_MOST:,} connections, expected no more; ask again")
@@ -33,17 +32,14 @@ class Connection(H11Protocol):
             )
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and see to it that what has begun comes to an end."""
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """See to it that what is left of the request comes to an end."""
         super().on_response_complete()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._set(None)

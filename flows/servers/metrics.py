@@ -34,11 +34,9 @@ class Metrics:
         self.under_way = Gauge("gptmill_requests_under_way", "Requests that are not answered yet.", registry=registry)
 
     def add(self, path: str, status: int, rows: int, seconds: float) -> None:
-        """Count a request that has ended."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
         self._rows.inc(rows)
 
     def page(self) -> Response:
-        """All of it in Prometheus' text format."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -36,7 +36,6 @@ _SERVED = "MLFLOW_SERVER_ALLOWED_HOSTS"
 
 
 def main(options: Sequence[str] | None = None) -> None:
-    """Serve until SIGTERM."""
     from mlflow import server
     from mlflow.cli import cli
 

@@ -64,7 +64,6 @@ class Answer(JSONResponse):
     """JSON that ends its line: on a terminal the log's next one begins its own."""
 
     def render(self, content: Any) -> bytes:
-        """The body."""
         return bytes(super().render(content)) + b"\n"
 
 

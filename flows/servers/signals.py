@@ -49,7 +49,6 @@ class Ended(KeyboardInterrupt):
 
     @property
     def farewell(self) -> str:
-        """The one line that is left on the terminal."""
         how = "interrupted" if self.number == signal.SIGINT else f"ended by {self}"
         return f"gptmill: {how}; the same command goes on from here"
 

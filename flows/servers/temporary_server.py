@@ -142,7 +142,6 @@ class _Server:
             self.process = self._start()
 
     def stop(self) -> None:
-        """End it for good."""
         self._stopping.set()
         self.process.terminate()
         try:

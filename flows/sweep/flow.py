@@ -94,7 +94,6 @@ class TrialInputs:
         return list(next(iter(self.texts.values())).datasets)
 
     def text(self, trial: Trial) -> Text:
-        """What a trial reads."""
         return self.texts[trial.preset.tokenizer]
 
 
@@ -121,7 +120,6 @@ def run_rung(
 
 
 def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dict[int, Artifact | Exception]:
-    """Trial -> its pre-trained model."""
     if inputs.checkpoint is not None:
         return {trial.number: inputs.checkpoint for trial in trials}
     wanted: dict[int, PretrainRequest] = {}

@@ -59,7 +59,6 @@ class Books:
 
     @cached_property
     def shards(self) -> Artifact:
-        """The books, encoded."""
         encode = encode_partitions if self.by_partition else encode_shards
         return encode(self.store, self.corpus, self.tokenizer, self.config, self.dask)
 
@@ -69,7 +68,6 @@ class Books:
         return ngrams_beside(self.store, self.shards, self.dask, self.count_ngrams)
 
     def pretraining(self, preset: Preset, nproc: int) -> PretrainRequest:
-        """The pre-training of a preset's network on them."""
         made = (self.store, self.shards, preset.model, preset.pretrain, self.ngrams)
         return PretrainRequest(*made, nproc=nproc, preset=preset.name)
 
@@ -137,7 +135,6 @@ class Chain:
 
     @property
     def stages(self) -> list[Artifact]:
-        """Every artifact, in the order in which they were made."""
         ngrams = [self.ngrams] if self.ngrams else []
         return [self.corpus, self.tokenizer, *self.datasets.values(), self.shards, *ngrams, self.checkpoint]
 

@@ -39,7 +39,6 @@ class Arm:
 
     @property
     def pretrained(self) -> bool:
-        """Whether the checkpoint's weights are used."""
         return bool(self.changes.get("pretrained", True))
 
     def settings(self, config: FinetuneConfig) -> FinetuneConfig:
@@ -81,11 +80,9 @@ class Grid:
     """The command line that does the same."""
 
     def spec(self, task: str) -> TaskSpec:
-        """What is known of one task."""
         return next(own.spec for own in self.tasks if own.name == task)
 
     def config(self, arm: Arm, task: str, seed: int = 0) -> FinetuneConfig:
-        """The settings of one run."""
         config = dataclasses.replace(arm.settings(self.settings[task]), seed=seed)
         if task in self.chosen and arm in self.arms:
             config = dataclasses.replace(config, lr=self.chosen[task])

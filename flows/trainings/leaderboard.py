@@ -235,7 +235,6 @@ def suite_of(grid: Grid, arm: Arm, data: Mapping[str, str]) -> Suite:
 
 
 def _counted(names: list[str], what: str) -> str:
-    """One by its name, several by their number."""
     return names[0] if len(names) == 1 else f"{len(names)} {what}s"
 
 

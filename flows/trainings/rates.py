@@ -164,8 +164,6 @@ def _as_table(rates: Sequence[float], tried: Mapping[str, Tried]) -> str:
 
 
 def _open(grid: Grid, arm: Arm, rates: Sequence[float]) -> Run:
-    """The MLflow run that the trials' are children of."""
-
     def settings(config: FinetuneConfig) -> dict[str, object]:
         return {name: value for name, value in recorded(arm.settings(config)).items() if name != "lr"}
 

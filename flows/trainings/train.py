@@ -168,7 +168,6 @@ def train_all(requests: Sequence[Training[Made]], jobs: int, title: str, stage: 
 
 @flow(name="trials", persist_result=False, validate_parameters=False)
 def trials(requests: list[Training[Any]], policy: Policy, stage: str) -> Trained:
-    """See :func:`train_all`."""
     signals.listen()
     return Trained(run_all(requests, policy, stage))
 

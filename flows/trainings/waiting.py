@@ -132,11 +132,9 @@ class _Board:
 
     @property
     def n_waits(self) -> int:
-        """How many trainings wait."""
         return len(self._since)
 
     def seen(self) -> None:
-        """A worker is there."""
         self._without = None
 
     def missed(self) -> float:
@@ -171,7 +169,6 @@ class _Board:
                 self._show(0.0, words)
 
     def take_off(self, title: str) -> None:
-        """A wait is over."""
         with self._lock:
             since = self._since.pop(title, None)
             if since is None or self._since:

@@ -48,8 +48,7 @@ def gc(url: str, confirmed: bool, older_than: float, unreferenced: bool, history
     :raises InputError: other hours than 0 to a million; days below 1; no such store; no tracker; or one that has never
         heard of anything in the store.
     """
-    if not 0 <= older_than <= _MOST_HOURS:
-        raise InputError(f"--older-than: found {older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
+    require(0 <= older_than <= _MOST_HOURS, f"--older-than: found {older_than:g}, expected hours, 0 to {_MOST_HOURS:,}")
     require(1 <= history <= _MOST_DAYS, f"--history: found {history}, expected days, 1 to {_MOST_DAYS:,}")
     _collect(url, confirmed, older_than, unreferenced)
     if confirmed:

@@ -72,7 +72,6 @@ def _flow_runs(file: Path) -> int:
 
 
 async def _vacuum() -> None:
-    """What Prefect's services of these names do, once; they are public, but of its server."""
     from prefect.server.database import provide_database_interface
     from prefect.server.services import db_vacuum
 

@@ -41,7 +41,6 @@ def verify(url: str, repair: bool) -> None:
 
 
 def _databases() -> list[str]:
-    """What SQLite finds wrong with each of this home's databases, a line each."""
     home = state_folder()
     paths = [*sorted(home.glob("*.db")), *sorted(home.glob("prefect/*.db"))]
     return [f"{path}: {found}" for path in paths if (found := database_problem(path))]

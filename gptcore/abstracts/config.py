@@ -133,7 +133,6 @@ class AbstractsPreset:
 
 
 def _preset(name: str, tables: Mapping[str, Mapping[str, Any]]) -> AbstractsPreset:
-    """A preset as its tables say it: what they change of the paper's settings."""
     paper = AbstractsPreset(name)
     changed = {section: dataclasses.replace(getattr(paper, section), **table) for section, table in tables.items()}
     return dataclasses.replace(paper, **changed)

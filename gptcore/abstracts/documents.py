@@ -29,7 +29,7 @@ import numpy as np
 from fsspec.compression import compr
 from fsspec.utils import infer_compression
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import write_bytes_atomic
 from gptcore.base.filesystems import exists, file_fingerprint, file_system, is_folder
 from gptcore.base.unpacking import bounded
@@ -86,8 +86,7 @@ def archive_files(url: str) -> list[str]:
             found = sorted(str(file) for file in fs.ls(path, detail=False) if str(file).endswith(ENDINGS))
     except OSError as error:
         raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
-    if not found:
-        raise InputError(f"{url}: no file of the arXiv Archive here, expected names ending in {', '.join(ENDINGS)}")
+    require(found, f"{url}: no file of the arXiv Archive here, expected names ending in {', '.join(ENDINGS)}")
     return [fs.unstrip_protocol(file) for file in found]
 
 
@@ -127,8 +126,7 @@ def read_archive(
                 papers.setdefault(paper.arxiv_id, paper)
         if progress is not None:
             progress(1)
-    if not papers:
-        raise InputError(f"{', '.join(files)}: found no paper with a title and an abstract")
+    require(papers, f"{', '.join(files)}: found no paper with a title and an abstract")
     wanted = set(categories or CATEGORIES)
     chosen = [paper for paper in papers.values() if wanted & set(categories_of(paper))]
     if categories and not chosen:
@@ -158,8 +156,7 @@ def _records(file: str) -> Iterator[Paper]:
             rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter="\t", strict=True)
             header = next(rows, [])
             missing = [name for name in _COLUMNS if name not in header]
-            if missing:
-                raise InputError(f"{file}: line 1: no column {', '.join(missing)}, expected {', '.join(_COLUMNS)}")
+            require(not missing, f"{file}: line 1: no column {', '.join(missing)}, expected {', '.join(_COLUMNS)}")
             places = [header.index(name) for name in _COLUMNS]
             for row in rows:
                 if not row:  # a blank line holds no record
@@ -223,8 +220,7 @@ def split_by_date(papers: Sequence[Paper]) -> dict[str, Sequence[Paper]]:
     :raises InputError: too few for a paper in each.
     """
     part = len(papers) // _HELD_OUT
-    if not part:
-        raise InputError(f"found {len(papers)} papers, expected {_HELD_OUT} or more: a twentieth is held out twice")
+    require(part, f"found {len(papers)} papers, expected {_HELD_OUT} or more: a twentieth is held out twice")
     train = len(papers) - 2 * part
     return {"train": papers[:train], "valid": papers[train : train + part], "test": papers[train + part :]}
 

@@ -94,7 +94,6 @@ def copied(texts: Sequence[Sequence[str]], training: Iterable[str]) -> Copied:
 
 
 def _among(hashes: Hashes, held: Hashes) -> npt.NDArray[np.bool_]:
-    """Which of some hashes are among sorted ones."""
     if not len(held):
         return np.zeros(len(hashes), bool)
     found: npt.NDArray[np.bool_] = held[np.minimum(np.searchsorted(held, hashes), len(held) - 1)] == hashes

@@ -155,7 +155,6 @@ def _table(name: str) -> dict[str, Any]:
 
 
 def _ours() -> list[Family]:
-    """Those of this folder: the default first, then the others by name."""
     names = sorted(
         (file.stem for file in Path(__file__).parent.glob("*.toml")), key=lambda name: (name != DEFAULT, name)
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gptcore.base.errors import InputError, nearest
+from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.files import sha256_json
 from gptcore.base.filesystems import file_fingerprint
 from gptcore.base.tables import read_table
@@ -66,8 +66,7 @@ def read_paradigm(datasets_url: str, paradigm: str) -> Iterator[Pair]:
         if _MERGED.get(str(term := row.value("linguistics_term")), term) != field:
             raise row.error("linguistics_term", show(term), repr(field))
         yield Pair(row.text("sentence_good"), row.text("sentence_bad"))
-    if not line:
-        raise InputError(f"{url}: found no line, expected a minimal pair in each")
+    require(line, f"{url}: found no line, expected a minimal pair in each")
 
 
 def blimp_fingerprint(datasets_url: str) -> str:
@@ -107,6 +106,5 @@ def available_zero_shot(datasets_url: str) -> list[str]:
     """
     there = [*available(datasets_url), *(["dprd"] if has_folder("DPRD", datasets_url) else [])]
     found = [*(task for task in ZERO_SHOT_TASKS if task in there), *([BLIMP] if has_blimp(datasets_url) else [])]
-    if not found:
-        raise InputError(f"{datasets_url}: no data for any of {', '.join(WITHOUT_TRAINING)}")
+    require(found, f"{datasets_url}: no data for any of {', '.join(WITHOUT_TRAINING)}")
     return found

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gptcore.base.arrays import numbers
-from gptcore.base.errors import InputError
+from gptcore.base.errors import require
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import file_fingerprint, is_synthetic
 from gptcore.data.shards import token_dtype
@@ -136,8 +136,7 @@ class MarkedSplit(Sequence[MarkedExample]):
     """
 
     def __init__(self, rows: Sequence[EncodedExample], path: Path) -> None:
-        if not path.exists():
-            raise InputError(f"{path}: found nothing there, expected the marks of an encoded split")
+        require(path.exists(), f"{path}: found nothing there, expected the marks of an encoded split")
         self._rows = rows
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
         self._columns = {name: table.column(name).combine_chunks() for name in _SCHEMA.names}
@@ -268,8 +267,7 @@ class EncodedSplit(Sequence[EncodedExample]):
     """One split as written by :func:`encode_task`: random access to the rows' ids."""
 
     def __init__(self, path: Path) -> None:
-        if not path.exists():
-            raise InputError(f"{path}: found nothing there, expected an encoded split")
+        require(path.exists(), f"{path}: found nothing there, expected an encoded split")
         self._source = pa.memory_map(str(path))
         table = pa.ipc.open_file(self._source).read_all().combine_chunks()
         self._fields, self._choices = _Nested(table.column("fields")), _Nested(table.column("choices"))
@@ -339,11 +337,9 @@ def encoded_task(folder: Path, name: str) -> TaskSpec:
     :raises InputError: the folder is no encoded dataset, or one of another task.
     """
     path = Path(folder) / "meta.json"
-    if not path.is_file():
-        raise InputError(f"{folder}: no meta.json, expected an encoded dataset of the task {name}")
+    require(path.is_file(), f"{folder}: no meta.json, expected an encoded dataset of the task {name}")
     meta = read_json(path)
-    if meta["task"] != name:
-        raise InputError(f"{path}: found the task {meta['task']}, expected {name}")
+    require(meta["task"] == name, f"{path}: found the task {meta['task']}, expected {name}")
     return recorded_task(meta)
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +101,7 @@ def overlap(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], se
     from sklearn.preprocessing import StandardScaler
 
     train = _sample(train, seed)
-    weight = _word_weights(train)
+    weight = _word_weights({text for row in train for text in (*row.fields, *row.choices)}, _tokens)
     features = [csr_matrix(_overlaps(spec, rows, weight)) for rows in (train, dev)]
     scale = StandardScaler(with_mean=False).fit(features[0])
     fitted, asked = (scale.transform(part) for part in features)
@@ -114,7 +114,7 @@ def _word_features(train: Sequence[str], dev: Sequence[str]) -> tuple[csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     several = len(train) >= _MANY_ROWS
-    rows_of_word = Counter(word for text in train for word in set(_TOKENS.findall(text.lower())))
+    rows_of_word = Counter(word for text in train for word in set(_tokens(text)))
     if not any(rows > several for rows in rows_of_word.values()):
         return csr_matrix((len(train), 1)), csr_matrix((len(dev), 1))
     weights = TfidfVectorizer(token_pattern=_WORD, min_df=1 + several, sublinear_tf=True, dtype=np.float32)
@@ -126,8 +126,8 @@ def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> NDAr
     found = []
     for row in rows:
         asked, *others = (" ".join(row.fields), *row.choices) if row.choices else row.fields
-        one = Counter(_TOKENS.findall(asked.lower()))
-        sides = (Counter(_TOKENS.findall(text.lower())) for text in others)
+        one = Counter(_tokens(asked))
+        sides = (Counter(_tokens(text)) for text in others)
         found += [_shared(one, other, weight, spec.symmetric) for other in sides]
     return np.asarray(found)
 
@@ -151,10 +151,9 @@ def _shared(one: Counter[str], other: Counter[str], weight: _Weights, symmetric:
     return [cosine, float(one == other), *parts]
 
 
-def _word_weights(rows: Sequence[Example]) -> _Weights:
+def _word_weights(texts: set[str], words: Callable[[str], Iterable[str]]) -> _Weights:
     """How much a word tells: log(texts / texts with it)."""
-    texts = {text for row in rows for text in (*row.fields, *row.choices)}
-    counts = Counter(word for text in texts for word in set(_TOKENS.findall(text.lower())))
+    counts = Counter(word for text in texts for word in set(words(text)))
     return lambda word: math.log((1 + len(texts)) / (1 + counts[word]))
 
 
@@ -223,6 +222,14 @@ _SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+")
 _LONGEST_RUN = 5
 
 
+def _tokens(text: str) -> list[str]:
+    return _TOKENS.findall(text.lower())
+
+
+def _words_of(text: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(text)}
+
+
 def commonest_answer(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
     """No answer where the task knows that, else the commonest train answer that a passage holds.
 
@@ -236,7 +243,7 @@ def commonest_answer(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Exa
 
 def answer_by_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
     """What words alone tell of a passage (this module's introduction); the result is :func:`commonest_answer`'s."""
-    weight = _weights({row.fields[1] for row in (*train, *dev)})
+    weight = _word_weights({row.fields[1] for row in (*train, *dev)}, _words_of)
     found = [_by_words(row, weight) for row in dev]
     threshold = math.inf
     if len(spec.labels) > 1:
@@ -266,19 +273,13 @@ def _tag_scores(spec: TaskSpec, tags: Sequence[Sequence[str]], rows: Sequence[Ex
 # --- spans ------------------------------------------------------------------------------------------------------------
 
 
-def _weights(passages: set[str]) -> _Weights:
-    """How much a word tells: log(passages / passages with it)."""
-    counts = Counter(word for passage in passages for word in {each.lower() for each in _WORDS.findall(passage)})
-    return lambda word: math.log((1 + len(passages)) / (1 + counts[word]))
-
-
 def _by_words(row: Example, weight: _Weights) -> tuple[str, float]:
     """An answer, and how much of the question its sentence shares."""
     question, passage = row.fields
-    asked = {word.lower() for word in _WORDS.findall(question)}
+    asked = _words_of(question)
     best, start, end = -1.0, 0, 0
     for first, last in _sentences(passage):
-        shared = asked & {word.lower() for word in _WORDS.findall(passage[first:last])}
+        shared = asked & _words_of(passage[first:last])
         score = sum(map(weight, sorted(shared)))
         if score > best:
             best, start, end = score, first, last

@@ -149,7 +149,6 @@ class _Rows:
         return format, READERS[format](self.url, replace(_BARE, columns=tuple(names) if self.headless else ()))
 
     def values(self, name: str) -> list[Any]:
-        """What stands in a column."""
         return [row.columns.get(name) for row in self.rows]
 
     def texts(self, name: str) -> list[str]:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import token_dtype
 from gptcore.nlu.examples import Example
@@ -126,8 +126,7 @@ def released_part_tokens(n_ctx: int) -> int:
 
     :raises InputError: if ``n_ctx`` leaves no room for any.
     """
-    if n_ctx < 6:
-        raise InputError(f"model.n_ctx = {n_ctx} has no room for the released inputs: expected at least 6")
+    require(n_ctx >= 6, f"model.n_ctx = {n_ctx} has no room for the released inputs: expected at least 6")
     return n_ctx // 2 - 2
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import sizes
 from gptcore.nlu.place_metrics import entity_counts
@@ -249,8 +249,7 @@ def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:
     with path.open(encoding="utf-8") as file:
         rows = [(line, json.loads(text)) for line, text in enumerate(file, start=1)]
     rows = [(line, row) for line, row in rows if row["label"] is not None]
-    if not rows:
-        raise InputError(f"{path}: found no labelled row, expected predictions of the task {spec.name}")
+    require(rows, f"{path}: found no labelled row, expected predictions of the task {spec.name}")
     stderrs: Callable[[TaskSpec, Path, Lines], dict[str, float]] = form_of(spec).part("stderrs")
     return stderrs(spec, path, rows)
 

@@ -232,7 +232,7 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
         raise given.error("dropped_labels", list(spec.dropped_labels), "none in the form labels: no label drops a row")
     if spec.prompt and form.several:
         raise given.error("prompt", spec.prompt.question, "none in the form labels: a prompt has one answer")
-    if spec.symmetric and not form.symmetric:
+    if spec.symmetric and not form.symmetric_names:
         raise given.error("symmetric", True, "the form pair")
     if spec.context is not None and spec.context >= len(spec.fields):
         raise given.error("context", spec.context, f"the number of a field, 0 to {len(spec.fields) - 1}")
@@ -275,7 +275,6 @@ def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:
 
 
 def _no_labels(spec: TaskSpec) -> str:
-    """Why the training rows have no label."""
     address = spec.address("", path := spec.splits["train"][0].path)
     if next(unlabelled_rows(spec, "train"), None) is not None:
         return f"dropped_labels = {show(list(spec.dropped_labels))}: found no other label in {path}, expected 2 or more"

@@ -73,7 +73,6 @@ class PublishedModel:
 
 
 def _cells(columns: str, scores: str) -> dict[str, str]:
-    """Column -> what is printed there; empty where nothing is."""
     return {column: cell for column, cell in zip(columns.split(), scores.split(), strict=True) if cell != "-"}
 
 
@@ -82,7 +81,6 @@ def _numbers(columns: str, scores: str) -> dict[str, float]:
 
 
 def _models(tables: tuple[Mapping[str, Any], ...]) -> tuple[PublishedModel, ...]:
-    """The rows of an analysis' tables."""
     return tuple(
         PublishedModel(
             **row
@@ -98,7 +96,6 @@ def _models(tables: tuple[Mapping[str, Any], ...]) -> tuple[PublishedModel, ...]
 
 
 def _rows(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[PublishedRow]:
-    """The leaderboard's rows, table by table."""
     for table in tables.values():
         for row in table["rows"]:
             if "of" in row:

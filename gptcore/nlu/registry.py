@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptcore.base.errors import InputError, nearest
+from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.tables import as_tuples, read_table
 from gptcore.nlu.spec import Format as Format
 from gptcore.nlu.spec import Holdout as Holdout
@@ -96,5 +96,4 @@ def check_source(source: str, tasks: Collection[str], setting: str = "--from-tas
     """
     if source not in REGISTRY:
         raise InputError(f"{setting}: found {source!r}, {nearest(source, REGISTRY)}")
-    if source in tasks:
-        raise InputError(f"{setting}: {source} cannot start from itself; expected another task")
+    require(source not in tasks, f"{setting}: {source} cannot start from itself; expected another task")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import choose_rows, derive_seed
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.nlu.encoded import MarkedExample, marked_examples, read_encoded, read_marked, recorded_pieces
@@ -82,8 +82,7 @@ def split_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None
 
 def numbered_rows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> Rows:
     """The rows of an encoded split that ``numbers`` (N,) names, see :func:`split_rows`."""
-    if not len(numbers):
-        raise InputError(f"{folder / split}.arrow: found no rows to use, expected at least one")
+    require(len(numbers), f"{folder / split}.arrow: found no rows to use, expected at least one")
     made: Callable[[RowReader, Path, str, NDArray[np.int64]], Rows] = form_of(reader.spec).part("rows")
     return made(replace(reader, pieces=recorded_pieces(folder)), folder, split, numbers)
 
@@ -190,8 +189,7 @@ class WindowRows(Rows):
     """
 
     def __init__(self, reader: RowReader, examples: Sequence[MarkedExample]) -> None:
-        if not len(examples):
-            raise InputError(f"{reader.spec.name}: found no rows to use, expected at least one")
+        require(len(examples), f"{reader.spec.name}: found no rows to use, expected at least one")
         self._reader, self.examples = reader, examples
         self.windows: list[Window] = []
         self.truncated = 0

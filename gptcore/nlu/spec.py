@@ -184,7 +184,6 @@ _RECORDED = (*READ_BY, "symmetric", "context", "metrics")
 
 
 def _as_json(value: Any) -> Any:
-    """A part of an entry as JSON has it."""
     if isinstance(value, Source | Holdout):
         return asdict(value)
     if isinstance(value, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gptcore.base.errors import InputError, near, nearest
+from gptcore.base.errors import InputError, near, nearest, require
 from gptcore.nlu.examples import show
 from gptcore.nlu.forms import label_text
 
@@ -71,8 +71,7 @@ class TomlFields:
 
     def one_of(self, field: str, names: tuple[str, ...]) -> Any:
         value = self._value(field, str, f"one of {', '.join(names)}")
-        if value not in names:
-            raise InputError(f"{self.url}: {field} = {show(value)}, {nearest(value, names)}")
+        require(value in names, f"{self.url}: {field} = {show(value)}, {nearest(value, names)}")
         return value
 
     def table(self, field: str) -> Mapping[str, Any]:
@@ -87,5 +86,4 @@ class TomlFields:
     def check_all_read(self) -> None:
         """:raises InputError: a field that nothing reads, with the nearest one that is read."""
         for field in self._values:
-            if field not in self._read:
-                raise InputError(f"{self.url}: {field}: no such field; {nearest(field, sorted(self._read))}")
+            require(field in self._read, f"{self.url}: {field}: no such field; {nearest(field, sorted(self._read))}")

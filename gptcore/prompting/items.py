@@ -75,11 +75,8 @@ class Graded(_Question):
     right: float
     """The grade."""
     context: str = ""
-    """As in :class:`MultipleChoice`."""
     no_content: str = ""
-    """As in :class:`MultipleChoice`."""
     subset: str = ""
-    """As in :class:`MultipleChoice`."""
     earlier: ClassVar[None] = None
 
     @property
@@ -115,9 +112,7 @@ class FreeForm(_Question):
     """A question that the model answers in its own words; of all right answers the first one is shown in an example."""
 
     context: str = ""
-    """As in :class:`MultipleChoice`."""
     earlier: Turns | None = None
-    """As in :class:`MultipleChoice`."""
 
     @property
     def shown(self) -> tuple[str, str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import statistics
-import string
-from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
 from gptcore.base.seeds import derive_seed
+from gptcore.nlu.place_metrics import exact_match, token_f1
 from gptcore.prompting.items import SEED, UNKNOWN, FreeForm
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\u2019\u201d]*\s+")
 _WORD = re.compile(r"[\s\"'\u2018\u201c`]*(\w+(?:['\u2019-]\w+)*)")
 
@@ -47,8 +45,10 @@ def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, fl
     F1 is also given for the questions with an answer alone, and for those without one.
     """
     pairs = list(zip(answers, items, strict=True))
-    f1 = [max(_overlap(answer, right) for right in item.answers) for answer, item in pairs]
-    exact = [any(_bare(answer) == _bare(right) for right in item.answers) for answer, item in pairs]
+    f1, exact = (
+        [max(score(answer, [right], may_lack=True) for right in item.answers) for answer, item in pairs]
+        for score in (token_f1, exact_match)
+    )
     found = {"f1": statistics.fmean(f1), "exact match": statistics.fmean(exact)}
     for name, wanted in (("f1, answerable", False), ("f1, unanswerable", True)):
         if some := [value for value, item in zip(f1, items, strict=True) if (item.answers == (UNKNOWN,)) == wanted]:
@@ -59,20 +59,6 @@ def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, fl
 def always_unknown(items: Sequence[FreeForm]) -> list[tuple[str, list[str]]]:
     """The baseline that calls every question unanswerable."""
     return [(f'always "{UNKNOWN}"', [UNKNOWN] * len(items))]
-
-
-def _bare(text: str) -> str:
-    """A text in lower case, without punctuation, articles and needless space."""
-    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(_ARTICLES.sub(" ", letters).split())
-
-
-def _overlap(answer: str, right: str) -> float:
-    found, wanted = _bare(answer).split(), _bare(right).split()
-    common = sum((Counter(found) & Counter(wanted)).values())
-    if not found or not wanted:
-        return float(found == wanted)
-    return 2 * common / (len(found) + len(wanted))
 
 
 def rouge(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:

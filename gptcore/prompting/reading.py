@@ -9,12 +9,14 @@ import fnmatch
 import html
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, Literal, TypeGuard
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system, is_folder, names_in
 from gptcore.nlu.readers import csv_rows, lines, parse_object, show
-from gptcore.nlu.readers.text_files import json_object
+from gptcore.nlu.readers.passages import read_squad
+from gptcore.nlu.registry import BEYOND
 from gptcore.prompting.items import UNKNOWN, FreeForm, Item, MultipleChoice, Rows
 
 _DETOKENISED = (
@@ -64,7 +66,6 @@ def lambada(datasets_url: str) -> Rows:
 
 
 def _passages(url: str) -> list[FreeForm]:
-    """The passages of a file of LAMBADA without their last words, which are the answers."""
     items = []
     for number, line in _lines(url):
         passage, _, last = detokenised(line.strip()).rpartition(" ")
@@ -150,14 +151,13 @@ def questions(datasets_url: str) -> Rows:
     """
     url = file_of(datasets_url, "SQuAD", _SQUAD)
     items: list[FreeForm] = []
-    for paragraph in _paragraphs(url):
-        context = " ".join(paragraph["context"].split())
+    of_a_passage = groupby(read_squad(BEYOND["squad2"], url, ""), key=lambda row: row.row.rpartition(",")[0])
+    for _, rows in of_a_passage:
         earlier: list[tuple[str, str]] = []
-        for asked in paragraph["qas"]:
-            texts = dict.fromkeys(answer["text"] for answer in asked["answers"])
-            answers = tuple(texts) if asked.get("is_impossible") is not True and texts else (UNKNOWN,)
-            question = " ".join(asked["question"].split())
-            item = FreeForm(f"\nQ: {question}\nA:", answers, context, tuple(earlier))
+        for row in rows:
+            question, context = (" ".join(text.split()) for text in row.fields)
+            texts = dict.fromkeys(row.fields[-1][place.start : place.end] for place in row.annotations)
+            item = FreeForm(f"\nQ: {question}\nA:", tuple(texts) or (UNKNOWN,), context, tuple(earlier))
             items.append(item)
             earlier.append(item.shown)
     return Rows(items)
@@ -227,34 +227,13 @@ def _columns(url: str, wanted: tuple[tuple[str, ...], ...]) -> Iterator[list[str
 
 
 def _segments(url: str) -> list[tuple[tuple[int, str], str]]:
-    """((document, number), sentence) of an SGML file of WMT."""
     text = "".join(line for _, line in _lines(url))
     found: list[tuple[tuple[int, str], str]] = []
     for document, part in enumerate(_SYSTEM.split(text)[1:]):
         for number, segment in _SEGMENT.findall(part):
             found.append(((document, number), " ".join(html.unescape(segment).split())))
-    if not found:
-        raise InputError(f'{url}: found no <seg id="...">, expected the sentences of newstest2014')
+    require(found, f'{url}: found no <seg id="...">, expected the sentences of newstest2014')
     return found
-
-
-def _paragraphs(url: str) -> Iterator[Any]:
-    """The paragraphs of a SQuAD file."""
-    where = ""
-    try:
-        for number, article in enumerate(json_object(url, "the list data")["data"], start=1):
-            for place, paragraph in enumerate(article["paragraphs"], start=1):
-                where = f"{url}, article {number}, paragraph {place}"
-                texts = [paragraph["context"]]
-                for question in paragraph["qas"]:
-                    texts += [question["question"], *(answer["text"] for answer in question["answers"])]
-                if not all(map(_is_text, texts)):
-                    wrong = next(text for text in texts if not _is_text(text))
-                    raise InputError(f"{where}: found {show(wrong)}, expected text that is not empty")
-                yield paragraph
-    except (KeyError, TypeError, AttributeError) as error:
-        where = where or url
-        raise InputError(f"{where}: found {error!r}, expected SQuAD's format") from error
 
 
 def _is_pairs(value: Any) -> TypeGuard[list[tuple[str, str]]]:
@@ -307,7 +286,6 @@ def childrens_book(datasets_url: str, kind: Kind) -> Rows:
 
 
 def _book_item(url: str, block: Sequence[tuple[int, str]]) -> MultipleChoice:
-    """The question of one block of (line number, line)."""
     sentences = []
     for expected, (number, line) in enumerate(block, start=1):
         said, _, text = line.partition(" ")

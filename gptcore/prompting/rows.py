@@ -65,7 +65,6 @@ def digest(rows: Rows) -> str:
 
 
 def _records(rows: Rows) -> Iterator[list[Any]]:
-    """What decides every prompt of a task, piece by piece."""
     yield [rows.separator, rows.excluded_neighbours]
     for part in (rows.asked, rows.pool):
         yield [len(part)]

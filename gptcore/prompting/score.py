@@ -93,7 +93,6 @@ class _Questions(NamedTuple):
 
     @property
     def item(self) -> MultipleChoice | Graded | WinogradSchema:
-        """The row."""
         assert not isinstance(self.row.item, FreeForm)
         return self.row.item
 
@@ -119,7 +118,6 @@ def _chosen(run: _Run) -> PromptResult:
 
 
 def _questions(run: _Run, row: AskedRow) -> _Questions:
-    """A row's prompts and candidates as ids."""
     item, tokenizer, separator = row.item, run.tokenizer, run.selection.separator
     assert not isinstance(item, FreeForm)
     texts = (item.rest,) if isinstance(item, WinogradSchema) else item.answers
@@ -184,13 +182,11 @@ def _result(run: _Run, asked: Sequence[_Questions], guesses: dict[Normalisation,
 
 
 def _grade(scores: NDArray[np.float64]) -> float:
-    """The expected grade."""
     weights = np.exp(scores - scores.max())
     return float(weights @ np.arange(len(scores)) / weights.sum())
 
 
 def _in_words(item: MultipleChoice | Graded | WinogradSchema, value: float) -> str:
-    """An answer in words; a grade between two of them as a number."""
     if isinstance(item, WinogradSchema):
         return item.readings[round(value)][-100:]
     return item.answers[round(value)] if value == round(value) else f"{value:.2f}"
@@ -276,7 +272,6 @@ def _line_ends(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def _answer_text(text: str, decoding: Decoding) -> str:
-    """The part of what was generated that is the answer."""
     if decoding.one_line:
         return text.partition("\n")[0].strip()
     return " ".join(sentences(text)[: decoding.sentences or None])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gptcore.base.errors import InputError, nearest
+from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.files import sha256_json
 from gptcore.base.named import named_part
 from gptcore.base.settings import recorded
@@ -146,7 +146,6 @@ _TABLES = read_table(__file__, "tasks.toml")
 
 
 def _listed(name: str, table: Mapping[str, Any]) -> PromptTask:
-    """One of ``tasks.toml``."""
     given = dict(table["read"])
     read = partial(named_part(f"gptcore.prompting.{given.pop('by')}"), **given)
     parts = {part: getattr(measures, table[part]) for part in ("measure", "baselines") if part in table}
@@ -174,8 +173,7 @@ def prompt_task(name: str, datasets_url: str = "") -> PromptTask:
                 f"{name}: form = {spec.form!r}: a prompt has one answer, expected a task whose rows have one"
             )
         return prompted(spec)
-    if name not in PROMPT_TASKS:
-        raise InputError(f"task: found {name!r}, {nearest(name, PROMPT_TASKS)}")
+    require(name in PROMPT_TASKS, f"task: found {name!r}, {nearest(name, PROMPT_TASKS)}")
     return PROMPT_TASKS[name]
 
 
@@ -190,8 +188,7 @@ def available_prompt_tasks(datasets_url: str) -> list[str]:
         for name, task in PROMPT_TASKS.items()
         if (name in twelve if name in REGISTRY else has_folder(task.folder, datasets_url))
     ]
-    if not found:
-        raise InputError(f"{datasets_url}: no data for any of {', '.join(PROMPT_TASKS)}")
+    require(found, f"{datasets_url}: no data for any of {', '.join(PROMPT_TASKS)}")
     return found
 
 
@@ -248,8 +245,7 @@ def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:
             found.append(EvaluationTexts(name, asked, pool if "train" in _TABLES[name] else None))
     if has_blimp(datasets_url):
         found.append(EvaluationTexts(BLIMP, partial(_pairs, datasets_url)))
-    if not found:
-        raise InputError(f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
+    require(found, f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
     return found
 
 
@@ -268,7 +264,6 @@ def fingerprint(datasets_url: str) -> str:
 
 
 def _examples(spec: TaskSpec, datasets_url: str, split: str) -> Texts:
-    """The fields and choices of each row of one of the twelve."""
     return ((*row.fields, *row.choices) for row in iterate(spec, datasets_url, split))
 
 
@@ -278,7 +273,6 @@ def _items(name: str, datasets_url: str, part: str) -> Texts:
 
 
 def _pairs(datasets_url: str) -> Texts:
-    """The two sentences of each minimal pair."""
     return ((pair.good, pair.bad) for paradigm in PARADIGMS for pair in read_paradigm(datasets_url, paradigm))
 
 

@@ -64,7 +64,6 @@ def _draw(
 
 
 def _lambada(w: Writer, n: int) -> None:
-    """One passage a line; to guess is its last word."""
     rows = _draw(w, n, "lambada", web.cloze, lambda row: f"{row[0]} {row[1]}.")
     w.write("LAMBADA/lambada_development_plain_text.txt", "".join(f"{passage} {last}\n" for passage, last in rows))
 
@@ -79,7 +78,6 @@ def _dprd(w: Writer, n: int) -> None:
 
 
 def _asked_squad(w: Writer, n: int) -> None:
-    """Version 2: a question without an answer in the passage is marked as impossible."""
     items = _draw(w, n, "squad", web.asked, lambda item: item.passage)
     w.write("SQuAD/dev-v2.0.json", json.dumps(squad_data(items, "v2.0")))
 

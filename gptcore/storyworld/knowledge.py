@@ -126,7 +126,6 @@ def reached(known: Links, start: str, path: Sequence[str]) -> list[str]:
 
 
 def _questions(rng: Random, known: Sequence[Fact]) -> dict[str, list[str]]:
-    """Split -> lines of CommonsenseQA's files."""
     people = sorted({head for head, relation, _ in known if relation == "lives_in"})
     rng.shuffle(people)
     rows: dict[str, list[str]] = {"train": [], "dev": []}

@@ -284,7 +284,6 @@ def _half(rng: Random, items: tuple[_T, ...]) -> tuple[_T, ...]:
 
 
 def _halved(rng: Random, parts: Iterable[_Part], *fields: str) -> tuple[_Part, ...]:
-    """Each part with half of what its fields hold."""
     found = []
     for part in parts:
         halves: dict[str, Any] = {field: _half(rng, getattr(part, field)) for field in fields}

@@ -74,7 +74,6 @@ class WordTokenizer(BytePairTokenizer):
 
     @staticmethod
     def rows(document: Iterable[str]) -> Iterator[str]:
-        """See :func:`gptcore.text.clean.clean_stream`."""
         return clean_stream(document)
 
     def encode_clean(self, text: str) -> NDArray[np.int32]:
@@ -100,7 +99,6 @@ class WordTokenizer(BytePairTokenizer):
             yield self._ids.of(split_clean(splitter().line(line)))
 
     def _encode_piece(self, piece: str) -> bytes:
-        """Ids of the words of a piece of a text."""
         found = splitter().piece(piece)
         return _MARKED if found == NEIGHBOURS else b"".join(map(self._ids.__getitem__, found.split(" ")))
 
@@ -135,8 +133,6 @@ class WordTokenizer(BytePairTokenizer):
         return "\n".join(line.removesuffix(" ") for line in "".join(text).split("\n"))
 
     def following(self, last: int) -> Callable[[int], str]:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`."""
-
         def add(index: int) -> str:
             nonlocal last
             # What a piece adds depends on the one before it: a word's end shows only when more follows.

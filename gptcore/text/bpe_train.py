@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import require
 from gptcore.text.counting import Counts
 
 MAX_CHARACTERS = 1000
@@ -22,8 +22,7 @@ _log = logging.getLogger(__name__)
 
 def check_merges_asked(n_merges: int) -> None:
     """:raises InputError: a negative number."""
-    if n_merges < 0:
-        raise InputError(f"tokenizer.n_merges = {n_merges}: expected 0 or more")
+    require(n_merges >= 0, f"tokenizer.n_merges = {n_merges}: expected 0 or more")
 
 
 def tell_fewer(learnt: int, asked: int, what: str = "merges", where: str = "corpus has") -> None:
@@ -64,8 +63,7 @@ def ranked_characters(counts: Counts, n_merges: int) -> dict[str, int]:
         for character in word:
             if not character.isspace():  # a merges file could not name it
                 found[character] += n
-    if not found:
-        raise InputError("tokenizer: the corpus holds no words to learn from")
+    require(found, "tokenizer: the corpus holds no words to learn from")
     return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
 
 

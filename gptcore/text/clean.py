@@ -74,7 +74,6 @@ class _Repairer:
         self.unescape = True
 
     def segments(self, text: str) -> str:
-        """Repair whole segments."""
         return "".join(chain.from_iterable(map(self._lines, _split(text))))
 
     def _lines(self, text: str) -> Iterator[str]:

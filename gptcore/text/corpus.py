@@ -36,7 +36,7 @@ from gptcore.base.filesystems import is_synthetic
 from gptcore.config import CorpusConfig
 from gptcore.text.clean import Repairs, clean_stream
 from gptcore.text.decoding import Read
-from gptcore.text.parts import SPLITS, Parts, part_name, raw_rows, read_corpus
+from gptcore.text.parts import SPLITS, Parts, part_name, raw_rows
 from gptcore.text.selection import (
     DIVIDED,
     DUPLICATE,
@@ -55,8 +55,6 @@ from gptcore.text.selection import (
     scan,
 )
 from gptcore.text.sources import RawCorpus, Source, read_documents
-
-__all__ = ["build_corpus", "clean_documents", "decide", "read_corpus", "scan"]
 
 ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
@@ -226,7 +224,6 @@ def _rows(texts: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
 
 
 def _raw(text: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
-    """The rows of an untouched document, whose words are what white space sets apart."""
     for row in raw_rows(text):
         cleaned.words += len(row.split())
         yield row

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.config import CorpusConfig
-from gptcore.text.corpus import Cleaned, check_fraction, clean_documents, report_of, scan
+from gptcore.text.corpus import Cleaned, check_fraction, clean_documents, report_of
 from gptcore.text.decoding import Read
 from gptcore.text.parts import Parts, part_name
 from gptcore.text.selection import (
@@ -42,6 +42,7 @@ from gptcore.text.selection import (
     damaged,
     decide,
     left_out,
+    scan,
 )
 from gptcore.text.sources import Source
 

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, ranked_characters, tell_fewer
 from gptcore.text.counting import Counts
@@ -88,8 +88,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         names = folder.ending_in(_SUFFIX)
         if not names:
             return None
-        if len(names) > 1:
-            raise InputError(f"{folder.url}: found {', '.join(names)[:200]}, expected one *{_SUFFIX}")
+        require(len(names) <= 1, f"{folder.url}: found {', '.join(names)[:200]}, expected one *{_SUFFIX}")
         found = folder.settings({"do_lower_case": bool, "keep_accents": bool})
         file = folder.at(names[0])
         cased = not found["do_lower_case"] if "do_lower_case" in found else None
@@ -155,7 +154,6 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         return self._word_ids.of(encodable(text).split())
 
     def normalised(self, text: str) -> str:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
         plain = prepared(encodable(text), cased=self.cased, keep_accents=self.keep_accents)
         return str(self._library.normalize(plain)).replace(_SPACE, "").replace(" ", "")
 

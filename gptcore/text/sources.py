@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 import fsspec
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_file
 from gptcore.base.filesystems import file_system, misspelt
 from gptcore.base.unpacking import bounded
@@ -92,8 +92,7 @@ def find_sources(url: str) -> list[Source]:
     elif glob := _GLOB.search(path):
         root = path[: glob.start()].rpartition("/")[0]
         named = [match for match in filesystem.glob(path) if filesystem.isfile(match)]
-        if not named:
-            raise InputError(f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
+        require(named, f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
     else:
         raise InputError(f"corpus {url}: no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
     if sources := [_source(filesystem, file, file[len(root) :].lstrip("/")) for file in named]:

@@ -304,7 +304,6 @@ class WordByWordTokenizer(Tokenizer):
         return "".join(map(self._added, self._known(ids))).removeprefix(" ")
 
     def following(self, last: int) -> Callable[[int], str]:
-        """See :meth:`Tokenizer.following`."""
         return lambda index: "".join(map(self._added, self._known([index])))
 
     @abstractmethod

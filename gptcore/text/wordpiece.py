@@ -25,7 +25,7 @@ from typing import Any, Self
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
 from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, repeated, tell_fewer
 from gptcore.text.counting import Counts
@@ -149,7 +149,6 @@ class WordPieceTokenizer(WordByWordTokenizer):
         return ids
 
     def normalised(self, text: str) -> str:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.normalised`."""
         return "".join(basic_words(text, self.cased))
 
     def _encode_word(self, word: str) -> Iterator[int]:
@@ -220,8 +219,7 @@ def _read_pieces(url: str) -> dict[str, int]:
     lines = read_text(url).removesuffix("\n").split("\n")
     vocabulary: dict[str, int] = {}
     for index, piece in enumerate(lines):
-        if not piece:
-            raise InputError(f"{url}: line {index + 1}: found nothing, expected a piece")
+        require(piece, f"{url}: line {index + 1}: found nothing, expected a piece")
         if piece in vocabulary:
             raise InputError(f"{url}: line {index + 1}: repeats line {vocabulary[piece] + 1} ({piece[:40]})")
         vocabulary[piece] = index
@@ -233,7 +231,6 @@ def _has_capitals(vocabulary: Iterable[str]) -> bool:
 
 
 def _learn(counts: Counts, n_merges: int, cased: bool) -> list[str]:
-    """The pieces of a vocabulary, in the order of their ids."""
     characters = alphabet(counts, n_merges)
     inside = [character for character in characters if len(basic_words(f"a{character}a", cased)) == 1]
     singles = [*characters, *(GOES_ON + character for character in inside)]

@@ -48,7 +48,6 @@ def _notes(store: Store, ids: Artifact) -> list[str]:
 
 
 def _kinds(splits: Sequence[str]) -> list[str]:
-    """The columns of :func:`_losses`."""
     return [f"{split} {name}" for name in ("loss", "PPL") for split in splits]
 
 
@@ -282,14 +281,12 @@ def own_page(store: Store, model: Artifact, written: Sequence[tuple[str, str]], 
 
 
 def _writer(store: Store, model: Artifact, drawn: Mapping[str, float]) -> str:
-    """A note that names the model that wrote, and the settings by which its words were drawn."""
     perplexity = AdaptCounts.of(store, model).figures["test/perplexity"]
     settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in drawn.items())
     return f"written by the model {model.short} (test perplexity {perplexity:.1f}); {settings}"
 
 
 def _written_by(store: Store, written: Artifact) -> str:
-    """Who wrote the abstracts of an artifact of stage `written`, and how they were drawn."""
     config = store.manifest(written)["config"]
     drawn = {name: value for name, value in config.items() if name != "titles"}
     return _writer(store, ancestor(store, written, "adapt"), drawn)

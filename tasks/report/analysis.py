@@ -112,7 +112,6 @@ def publish_all(analyses: list[Analysis], out: str = "") -> list[Analysis]:
 
 
 def _write(analysis: Analysis, folder: Path) -> list[Path]:
-    """The files of an analysis; the figure, where there is one, is the last."""
     page, rows = folder / f"{analysis.name}.md", folder / f"{analysis.name}.csv"
     page.write_text(analysis.markdown(), encoding="utf-8")
     with open(rows, "w", encoding="utf-8", newline="") as file:

@@ -157,12 +157,10 @@ def _origin(synthetic: bool) -> str:
 
 
 def _about(words: str, name: str) -> str:
-    """What a registered model is, and how its best version is called."""
     return f"{words}\n\n    {_loaded(f'{name}@champion')}"
 
 
 def _use(store: Store, artifact: Artifact, command: str, name: str) -> str:
-    """How this very version is called: by commands, and from Python."""
     ref = f"{artifact.short} --store {store.url}"
     lines = (
         command.replace("REF", ref),
@@ -178,7 +176,6 @@ def _loaded(version: str) -> str:
 
 
 def _columns(spec: TaskSpec) -> str:
-    """What a row has, and what comes back."""
     given = ", ".join(f"`{column}`" for column in (*spec.text_columns, *spec.choices))
     labels = " or ".join(f"`{label}`" for label in spec.told_labels)
     if len(spec.labels) > _LABELS:

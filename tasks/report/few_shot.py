@@ -138,7 +138,6 @@ def _called(task: PromptTask, name: str, cell: PromptResult) -> str:
 
 
 def _examples(row: Sequence[PromptResult]) -> str:
-    """How many examples found room, for each model where the models differ."""
     found = [f"{cell.shots:.1f}" for cell in row]
     return found[0] if len(set(found)) == 1 else " ".join(found)
 
@@ -148,14 +147,12 @@ def _shots(cells: Cells) -> list[int]:
 
 
 def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
-    """Mean headline of the tasks that are scored by accuracy, of which there is one or more."""
     found = [cells[task, shots, label] for task in tasks]
     scores = [_headline(cell) for cell in found if cell.metric == "accuracy"]
     return sum(scores) / len(scores)
 
 
 def _headline(cell: PromptResult) -> float:
-    """The task's headline in per cent."""
     return 100 * cell.scores["score"]
 
 

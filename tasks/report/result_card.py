@@ -116,7 +116,6 @@ class ResultCard:
 
     @property
     def _metric(self) -> str:
-        """Of a card of one task: its headline metric."""
         (task,) = self.tasks
         return task_spec(task).title_of(task_spec(task).headline) if task in REGISTRY else self.board.own_metric(task)
 
@@ -172,7 +171,6 @@ class ResultCard:
         return table(header, body)
 
     def _seeds(self) -> Iterator[str]:
-        """A row a seed: its score, whether it collapsed, its model and its MLflow run."""
         columns = self._columns
         body = []
         for score in self.scores:
@@ -212,7 +210,6 @@ class ResultCard:
             yield f"and {left} more in the leaderboard"
 
     def _published(self) -> Iterator[str]:
-        """What others reached on the task, by its first column."""
         rows = [row for row in self.board.only(self.tasks).rows if row.kind == "published"]
         rows.sort(key=lambda row: -max(row.percent.values()))
         if rows:

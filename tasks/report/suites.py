@@ -202,7 +202,6 @@ def _printed(percent: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> Row:
-    """``row`` with all the cells that MLflow holds of it."""
     own = sorted({name.removeprefix(_CELL) for name in tags if name.startswith(_CELL)} - set(COLUMNS))
     columns = (*COLUMNS, *own)
     found = {column: json.loads(tags[_CELL + column]) for column in columns if _CELL + column in tags}
@@ -238,7 +237,6 @@ def record_published(tracker: Tracker) -> None:
 
 
 def _stands(row: Row, run: MlflowRun) -> bool:
-    """Whether a run holds a published row as it is."""
     numbers = _printed({**row.percent, **row.zero_shot})
     printed = {name: run.data.metrics.get(name) for name in numbers} == numbers
     return run.info.run_name == row.name and run.data.tags.get("table") == row.source and printed

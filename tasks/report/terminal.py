@@ -104,7 +104,6 @@ def _floors(board: Leaderboard, ours: Sequence[Row]) -> list[Row]:
 
 
 def _wide(board: Leaderboard, rows: Sequence[Row]) -> int:
-    """Columns of a terminal that these rows need."""
     names = max(map(len, (*COLUMNS, *board.own_tasks, "average"))) + _GAP + len("dev/test")
     return names + sum(_GAP + _column(board, row).width for row in rows) + _GAP
 
@@ -137,14 +136,11 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
 
 
 def _splits(suites: Sequence[_Column], column: str) -> str:
-    """The splits that a line's scores are on."""
     cells = [suite.row.cells[column] for suite in suites if column in suite.row.cells]
     return "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
 
 
 def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
-    """One line's cells; the best of ours in bold."""
-
     def number(suite: _Column) -> float:
         return float(suite.texts[line].partition("±")[0].rstrip(f"*{LOW}") or "-inf")
 

@@ -26,8 +26,8 @@ from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import ngram_perplexity
 from gptcore.evaluation.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
 from gptcore.prompting import tasks as prompt_tasks
-from gptcore.text.corpus import build_corpus, read_corpus
-from gptcore.text.parts import part_files
+from gptcore.text.corpus import build_corpus
+from gptcore.text.parts import part_files, read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map

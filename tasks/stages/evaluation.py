@@ -146,7 +146,6 @@ def score_zero_shot(
 
 
 def _state(checkpoint: Artifact, step: int | None) -> str:
-    """What people call a model, or one of those that were kept on its way."""
     return f"{checkpoint.short}, {'final' if step is None else f'update {step}'}"
 
 
@@ -238,7 +237,6 @@ def _on_pairs(model: Likelihood, tokenizer: Tokenizer, datasets_url: str, max_pa
 
 
 def _words(store: Store, artifact: Artifact) -> Tokenizer:
-    """The tokenizer of a model, or of shards that one is made from."""
     return Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
 
 

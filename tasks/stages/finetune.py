@@ -219,7 +219,6 @@ def _made(counts: Mapping[str, Any]) -> str:
 
 
 def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
-    """Numbers beside the paper's, curve and card, on both sides."""
     result, config = built.counts, built.manifest["config"]
     spec = recorded_task(config)
     found = FinetuneCounts.parse(result)

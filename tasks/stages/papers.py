@@ -284,7 +284,6 @@ def _made(counts: Mapping[str, Any]) -> str:
 
 
 def _report(built: Built, run: Run, title: str, request: AdaptRequest) -> None:
-    """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
     measured = built.counts
     result = AdaptCounts.parse(measured)
     results = {

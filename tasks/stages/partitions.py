@@ -167,13 +167,11 @@ def encode_partitions(
 
 
 def _clean(store: Store, config: CorpusConfig, recipes: Mapping[Source, Recipe]) -> None:
-    """Clean source files, each into an artifact of its own."""
     for source, recipe in recipes.items():
         store.build(recipe, partial(clean_partition, source, config=config))
 
 
 def _encode(store: Store, tokenizer: Artifact, digest: str, config: ShardConfig, recipes: Sequence[Recipe]) -> None:
-    """Encode cleaned partitions."""
     words = tokenizer_in(store.local(tokenizer), digest)
     for recipe in recipes:
         text = recipe.inputs["text"]
@@ -201,7 +199,6 @@ def _each(function: Callable[..., T], items: Sequence[Any]) -> list[T]:
 
 
 def _missing(store: Store, needed: Mapping[T, Recipe]) -> list[T]:
-    """Of what is needed, by recipe, that which the store does not hold."""
     found = _each(store.find, list(needed.values()))
     return [item for item, artifact in zip(needed, found, strict=True) if artifact is None]
 

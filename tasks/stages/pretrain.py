@@ -227,7 +227,6 @@ def _made(counts: Mapping[str, Any]) -> str:
 
 
 def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:
-    """The final numbers, the curve and the card, on the MLflow run and on the Prefect run."""
     result = PretrainCounts.parse(built.counts)
     entropy = result.validation_unigram_entropy
     # Hidden words are told from both sides: what n-grams predict of the next one is no measure of that.

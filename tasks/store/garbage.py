@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system, names_in, require_s3
 from tasks.store.artifact import check_name
 from tasks.store.counts import Generated
@@ -77,7 +77,6 @@ class _Folder:
     """Relative path -> bytes, time of change."""
 
     def below(self, name: str) -> _Folder:
-        """The sub-folder ``name``."""
         start = f"{name}/"
         files = {path.removeprefix(start): found for path, found in self.files.items() if path.startswith(start)}
         return _Folder(f"{self.path}/{name}", files)
@@ -104,8 +103,7 @@ def inventory(store: Store, known: Collection[str]) -> list[Item]:
     fs, base = file_system(store.url)
     try:
         fs.invalidate_cache()
-        if not names_in(fs, base):
-            raise InputError(f"--store {store.url}: found nothing there, expected a store")
+        require(names_in(fs, base), f"--store {store.url}: found nothing there, expected a store")
         items = []
         for stage in _stages(fs, base):
             ours = stage in known
@@ -162,7 +160,6 @@ def _workspaces(store: Store, kind: Kind, section: str) -> Iterator[Item]:
 
 
 def _mirrors(store: Store, fs: Any, base: str) -> Iterator[Item]:
-    """Unfinished work that some host has mirrored."""
     for stage in _stages(fs, f"{base}/.partial"):
         for digest, folder in _folders(fs, f"{base}/.partial/{stage}").items():
             started = f"{folder.path}/started"
@@ -172,7 +169,6 @@ def _mirrors(store: Store, fs: Any, base: str) -> Iterator[Item]:
 
 
 def _copies(store: Store, fs: Any, stage: str) -> Iterator[Item]:
-    """This host's copies of artifacts of a remote store."""
     scratch = str(store.scratch)
     for digest, folder in _folders(fs, f"{scratch}/{stage}").items():
         busy = is_locked(lock_file(store.scratch, f"download-{stage}", digest))

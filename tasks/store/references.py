@@ -119,7 +119,6 @@ def check_teacher(
 
 
 def _vocabulary_and_shape(store: Store, model: Artifact) -> tuple[str, NetworkConfig]:
-    """The digest of a model's tokenizer, and its network."""
     manifest = store.manifest(model)
     return WeightsCounts.parse(manifest["counts"]).tokenizer_digest, network_config(manifest["config"]["model"])
 
@@ -237,13 +236,11 @@ def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Reco
 
 
 def _dev_rows(lineage: Lineage, record: Record) -> tuple[int, str]:
-    """How many rows a model was scored on, and the digest of the files that they are of."""
     rows = FinetuneCounts.parse(record.manifest["counts"]).rows
     return rows["dev"], str(_dataset(lineage, record)["inputs"]["files"]["digest"])
 
 
 def _dataset(lineage: Lineage, record: Record) -> Manifest:
-    """The manifest of the rows that a model was fine-tuned on."""
     return lineage.manifest(lineage.ancestor(record.artifact, "dataset"))
 
 

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gptcore.base.errors import InputError, unwritable
+from gptcore.base.errors import InputError, require, unwritable
 from gptcore.base.files import fsync_file, require_room, write_json_atomic
 from tasks.store.artifact import Artifact, Recipe, check_name, is_digest, is_stage
 from tasks.store.locks import Renewal, exclusive, lock_file
@@ -257,10 +257,7 @@ class Store:
         """
         if "/" in ref:
             root, middle, digest = ref.rstrip("/").rpartition(f"/{stage}/")
-            if not middle:
-                raise InputError(
-                    f"{stage} {ref!r}: expected a digest, latest, or an address ending in /{stage}/<digest>"
-                )
+            require(middle, f"{stage} {ref!r}: expected a digest, latest, or an address ending in /{stage}/<digest>")
             return type(self)(root).resolve(digest, stage)
         if ref == "latest" and (newest := next(self.newest(stage), None)):
             return newest.artifact

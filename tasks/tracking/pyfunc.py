@@ -123,7 +123,6 @@ def _kind(default: Any) -> str:
 
 
 def _requirements() -> list[str]:
-    """The packages as they are installed here."""
     found = []
     for package in _PACKAGES:
         try:

@@ -136,7 +136,6 @@ def _created_version(run: Run, entry: Entry, number: int) -> ModelVersion:
 
 
 def _source(run: Run) -> str:
-    """Where a version says that its files are."""
     root = str(run.tracker.client.get_run(run.run_id).info.artifact_uri)
     return f"{root}/model" if root.startswith("mlflow-artifacts:") else f"runs:/{run.run_id}/model"
 
@@ -279,7 +278,6 @@ def _reason(run: MlflowRun, experiment: str, living: set[str]) -> str:
 
 
 def _registry(tracker: Tracker) -> tuple[set[str], set[str]]:
-    """Digests of the versions that have an alias, and of all versions."""
     marked, every = set(), set()
     for model in pages(tracker.client.search_registered_models):
         numbers = {str(number) for number in (*model.aliases.values(), model.tags.get(NEWEST))}

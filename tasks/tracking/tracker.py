@@ -168,7 +168,6 @@ class Run:
         return self._last[name]
 
     def _sort(self, client: MlflowClient) -> None:
-        """Take from the records what the run lacks."""
         from mlflow.entities import Metric
 
         while self._unsorted:
@@ -384,7 +383,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """Those values that MLflow can draw: finite numbers."""
     numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 

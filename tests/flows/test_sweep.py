@@ -18,7 +18,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo
 from gptcore.sweep.plan import Rung, Trial, read_plan, shortened
-from gptcore.text.corpus import read_corpus
+from gptcore.text.parts import read_corpus
 from gptcore.text.tokenizer import Tokenizer
 from tasks.report.suites import EXPERIMENT as LEADERBOARD
 from tasks.report.sweep import Outcome, SweepResult

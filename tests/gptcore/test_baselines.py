@@ -102,7 +102,7 @@ def test_what_two_texts_share_in_figures() -> None:
     same = module._shared(Counter(the=1), Counter(the=1), weight, False)
     assert same == pytest.approx([*[1.0] * 6, math.log(2), math.log(2)])
     assert module._shared(Counter(), Counter(dog=2), weight, False) == pytest.approx([*[0.0] * 7, math.log(3)])
-    weight = module._word_weights([example(("a b", "a"), 0, ("c",)), example(("A a", "a"), 0)])
+    weight = module._word_weights({"a b", "a", "c", "A a"}, module._tokens)
     assert [weight(word) for word in "abz"] == pytest.approx([math.log(5 / 4), math.log(5 / 2), math.log(5)])
 
 

@@ -29,9 +29,9 @@ from gptcore.config import CorpusConfig
 from gptcore.text import corpus as corpus_module
 from gptcore.text import selection
 from gptcore.text.clean import split_clean, words
-from gptcore.text.corpus import build_corpus, decide, read_corpus, scan
-from gptcore.text.parts import SCHEMA
-from gptcore.text.selection import cut_in_two
+from gptcore.text.corpus import build_corpus
+from gptcore.text.parts import SCHEMA, read_corpus
+from gptcore.text.selection import cut_in_two, decide, scan
 from gptcore.text.sources import RawCorpus, find_sources
 from tests.realdata import real_data
 
@@ -310,7 +310,8 @@ def test_memory_does_not_grow_with_one_big_book(tmp_path: Path) -> None:
 import resource
 from pathlib import Path
 from gptcore.config import CorpusConfig
-from gptcore.text.corpus import build_corpus, read_corpus
+from gptcore.text.corpus import build_corpus
+from gptcore.text.parts import read_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.clean import clean
 clean("warm up")

@@ -24,8 +24,8 @@ from gptcore.data.shards import Shards, token_dtype, write_shards
 from gptcore.text import parts as raw
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
-from gptcore.text.corpus import build_corpus, read_corpus
-from gptcore.text.parts import raw_rows
+from gptcore.text.corpus import build_corpus
+from gptcore.text.parts import raw_rows, read_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.wordpiece import WordPieceTokenizer
 

@@ -355,7 +355,7 @@ def test_an_answer_by_words(question: str, passage: str, answer: str, shared: fl
 
 
 def test_words_weigh_by_the_passages_that_have_them() -> None:
-    weight = floors._weights({"a b a", "A c"})
+    weight = floors._word_weights({"a b a", "A c"}, floors._words_of)
     assert [weight(word) for word in "abz"] == pytest.approx([0.0, math.log(3 / 2), math.log(3)])
 
 

@@ -126,12 +126,13 @@ def test_lede_3_of_the_real_sample_is_that_of_articles() -> None:
 
 
 def squad(*questions: dict[str, object]) -> str:
-    paragraph = {"context": "Rollo led the Normans.", "qas": list(questions)}
+    named = [{"id": f"q{number}", **question} for number, question in enumerate(questions)]
+    paragraph = {"context": "Rollo led the Normans.", "qas": named}
     return json.dumps({"version": "v2.0", "data": [{"title": "Normans", "paragraphs": [paragraph]}]})
 
 
 def test_a_question_without_an_answer(tmp_path: Path) -> None:
-    one = {"question": "Who led?", "answers": [{"text": "Rollo"}, {"text": "Rollo"}], "is_impossible": False}
+    one = {"question": "Who led?", "answers": [{"text": "Rollo", "answer_start": 0}] * 2, "is_impossible": False}
     two = {"question": "When?", "answers": [], "is_impossible": True}
     items = reading.questions(put(tmp_path, "SQuAD/dev-v2.0.json", squad(one, two))).asked
     assert [item.answers for item in items] == [("Rollo",), ("unknown",)]

@@ -87,7 +87,7 @@ def test_every_form_has_its_parts() -> None:
         of_texts = ["overlap"] if form.name in ("pair", "choices") else []
         assert list(form.fitted_floors()) == ["best constant", "bag of words", *of_texts]
         counts = (form.field_names, form.n_fields, form.most_labels, form.outputs)
-        kinds = (form.graded, form.symmetric, form.several, form.choices, form.places, form.over_positions)
+        kinds = (form.graded, bool(form.symmetric_names), form.several, form.choices, form.places, form.over_positions)
         said = [*counts, *kinds, form.pipeline, form.transformers, form.transformers_layer]
         assert json.loads(json.dumps(said)) == expected(__file__, "test_every_form_has_its_parts")[form.name]
 

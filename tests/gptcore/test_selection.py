@@ -152,7 +152,7 @@ def test_near_duplicates_are_named_and_dropped_in_one_pass_and_part_by_part(book
 def test_one_of_the_real_books_is_another_and_no_other_pair_is() -> None:
     books, more = real_data("books"), real_data("books-more")
     sources = [*find_sources(str(books)), *find_sources(str(more / "*.txt.gz"))]
-    from gptcore.text.corpus import scan
+    from gptcore.text.selection import scan
 
     config = CorpusConfig()
     rows = np.stack([scan([source], config).documents["signature"][0] for source in sources])

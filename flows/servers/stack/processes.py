@@ -102,7 +102,6 @@ def orphans(process: Process) -> list[psutil.Process]:
 
 
 def log_file(service: Service, logs: Path) -> Path:
-    """Where a service's output goes."""
     return logs / f"{service.name}.log"
 
 

@@ -33,7 +33,6 @@ _MEGABYTES_A_VOLUME = 1024
 
 
 def data_folder() -> Path:
-    """Where the objects are."""
     return state_folder() / "s3"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
 from gptcore.base.settings import replace_settings
 from gptcore.base.tables import read_table
@@ -57,7 +57,6 @@ class DecoderLayout(Layout):
     def read(
         self, folder: ModelFolder, settings: Mapping[str, Any], defaults: ModelConfig
     ) -> tuple[ModelConfig, dict[str, Tensor]]:
-        """See :meth:`Layout.read`."""
         where = folder.at("config.json")
         self._check_settings(settings, where)
         name, stored = self._stored(folder)
@@ -65,8 +64,7 @@ class DecoderLayout(Layout):
         theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
 
         def part(key: str) -> Tensor:
-            if key not in theirs:
-                raise InputError(f"{folder.at(name)}: no tensor {key}")
+            require(key in theirs, f"{folder.at(name)}: no tensor {key}")
             return theirs[key]
 
         tokens, n_special = part(f"{self.tokens}.weight"), settings.get("n_special", 0)
@@ -94,7 +92,6 @@ class DecoderLayout(Layout):
         raise InputError("transformers' classifiers read other states or have no bias, so none of them is written")
 
     def write(self, model: Exported[ModelConfig], tokenizer: Tokenizer, folder: Path) -> None:
-        """See :func:`gptcore.models.files.layout.export_hugging_face`."""
         config = model.config
         self._check(config, tokenizer)
         state = model.state_dict()

@@ -86,7 +86,6 @@ class EncoderLayout(Layout):
     def read(
         self, folder: ModelFolder, settings: Mapping[str, Any], defaults: EncoderConfig
     ) -> tuple[EncoderConfig, dict[str, Tensor]]:
-        """See :meth:`Layout.read`."""
         where = folder.at("config.json")
         self._check_settings(settings, where)
         needed = [name for name in self.sizes.values() if name != "type_vocab_size"]
@@ -141,11 +140,9 @@ class EncoderLayout(Layout):
     # --- writing ---
 
     def write(self, model: Exported[EncoderConfig], tokenizer: Tokenizer, folder: Path) -> None:
-        """See :func:`gptcore.models.files.layout.export_hugging_face`."""
         self._write(model, model.config, {}, {}, tokenizer, folder)
 
     def write_classifier(self, model: TaskNetwork, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-        """See :func:`gptcore.models.files.layout.export_classifier`."""
         form = model.row_form
         if not form.transformers or (self.classes_of_places_alone and not form.places):
             raise InputError(

@@ -27,7 +27,7 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, fsync_file, parse_json, write_json_atomic
 from gptcore.base.filesystems import Folder
 from gptcore.base.settings import optional, recorded
@@ -114,8 +114,7 @@ def read_own(folder: ModelFolder, name: str, settings: Mapping[str, Any]) -> tup
     family = recorded_family(settings, folder.at(name))
     fields = [field for field in dataclasses.fields(family.part("config")) if not field.metadata.get("derived")]
     missing = [field.name for field in fields if field.name not in settings and not optional(field)]
-    if missing:
-        raise InputError(f"{folder.at(name)}: no {', '.join(missing)}")
+    require(not missing, f"{folder.at(name)}: no {', '.join(missing)}")
     tensors = folder.safetensors("model.safetensors")
     # a fine-tuned model holds its network under a name of its own beside the classifier's head
     inner = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(_FINE_TUNED)}
@@ -167,15 +166,13 @@ def block_tensors(model: Exported[ModelConfig]) -> Iterator[tuple[int, str, Tens
 
 def check_attention(config: ModelConfig) -> None:
     """:raises InputError: keys that no layout of others can say."""
-    if config.smeared_keys:
-        raise InputError("model.smeared_keys = True, expected False: no layout of others holds such keys")
+    require(not config.smeared_keys, "model.smeared_keys = True, expected False: no layout of others holds such keys")
 
 
 def check_original(config: ModelConfig) -> None:
     """:raises InputError: norms, keys or a feed-forward width that neither layout of GPT-1 can say."""
     check_attention(config)
-    if config.norm_first:
-        raise InputError("model.norm_first = True, expected False: GPT-1's layouts hold no GPT-2")
+    require(not config.norm_first, "model.norm_first = True, expected False: GPT-1's layouts hold no GPT-2")
     if config.n_inner != 4 * config.n_embd:
         raise InputError(f"model.n_inner = {config.n_inner}, expected 4 * model.n_embd = {4 * config.n_embd}")
 
@@ -188,12 +185,10 @@ def read_release(folder: ModelFolder) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Configuration and tensors, by our names."""
     shapes = folder.json("params_shapes.json")
     where = folder.at("params_shapes.json")
-    if not _are_shapes(shapes):
-        raise InputError(f"{where}: expected a list of shapes, lists of 1 to 3 sizes, the first two of 2")
+    require(_are_shapes(shapes), f"{where}: expected a list of shapes, lists of 1 to 3 sizes, the first two of 2")
     flat = np.concatenate([_read_npy(folder, f"params_{n}.npy") for n in range(RELEASED_FILES)])
     sizes = [math.prod(shape) for shape in shapes]
-    if sum(sizes) != len(flat):
-        raise InputError(f"{where}: shapes of {sum(sizes)} numbers, the params_*.npy hold {len(flat)}")
+    require(sum(sizes) == len(flat), f"{where}: shapes of {sum(sizes)} numbers, the params_*.npy hold {len(flat)}")
     n_layer, rest = divmod(len(shapes) - 2, len(BLOCK_PARTS))
     if rest or n_layer < 1:
         raise InputError(f"{where}: {len(shapes)} arrays, expected 2 and {len(BLOCK_PARTS)} for each block")
@@ -232,8 +227,7 @@ def _read_npy(folder: ModelFolder, name: str) -> np.ndarray[Any, np.dtype[Any]]:
         array: np.ndarray[Any, np.dtype[Any]] = np.load(io.BytesIO(folder.read(name)), allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, TypeError, MemoryError, TokenError) as error:
         raise InputError(f"{folder.at(name)}: not a numpy file ({error})") from None
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"{folder.at(name)}: found an array of {array.dtype}, expected numbers")
+    require(array.dtype.kind in "fiu", f"{folder.at(name)}: found an array of {array.dtype}, expected numbers")
     return array.reshape(-1)
 
 

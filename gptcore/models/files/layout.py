@@ -11,7 +11,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_json, write_json_atomic
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES, Family
@@ -146,8 +146,7 @@ def export_classifier(model: Any, labels: Sequence[str], tokenizer: Tokenizer, f
 
 def _layout(config: NetworkConfig) -> Layout:
     family = FAMILIES[config.family]
-    if not family.layout:
-        raise InputError(f"a model of the family {family.title}: transformers has no such network")
+    require(family.layout, f"a model of the family {family.title}: transformers has no such network")
     found: Layout = family.part("layout")
     return found
 
@@ -158,8 +157,7 @@ def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
     :raises InputError: naming the file, and what was expected of it.
     """
     config, tensors = _read(ModelFolder(url), url)
-    if config.layers > len(tensors):
-        raise InputError(f"{url}: {len(tensors)} tensors, expected those of {config.layers} blocks")
+    require(config.layers <= len(tensors), f"{url}: {len(tensors)} tensors, expected those of {config.layers} blocks")
     return config, tensors
 
 

@@ -21,7 +21,6 @@ _OURS = ("single", "labels", "pair", "choices", "span", "tags")
 
 
 def _ours() -> list[Form]:
-    """Those of this folder, in their order."""
     return [import_module(f"{__name__}.{name}").FORM for name in _OURS]
 
 

@@ -78,8 +78,12 @@ class Form:
     linear layer (released `run_squad.py`)."""
     graded: bool = True
     """Whether a task may have grades in the place of labels."""
-    symmetric: bool = False
-    """Whether a task may say that neither of its texts is the first one by nature."""
+    symmetric_names: tuple[str, ...] = ()
+    """The same of a task which says that neither of its texts is the first one by nature; empty: none may say so."""
+    own_metrics: tuple[Metric, ...] = ()
+    """The metrics of every task of this form; empty: those that follow from its labels."""
+    returns: str = ""
+    """What a table of answers has, for people, with {labels} for how these are told; empty: a label, or a grade."""
     outputs: int = 0
     """The width of the linear layer; 0: one output a class."""
 
@@ -127,7 +131,7 @@ class Form:
 
     def names_of(self, spec: TaskSpec) -> tuple[str, ...]:
         """What the task's fields may be called besides their columns' names, in input order."""
-        return self.field_names
+        return self.symmetric_names if spec.symmetric else self.field_names
 
     def n_outputs(self, spec: TaskSpec) -> int:
         """The width of the task's linear layer: a grade has one output for each whole number of its range."""
@@ -142,8 +146,8 @@ class Form:
 
     def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
         """The metrics that the task may have, and those that it has if it names none."""
-        if spec.score_range:
-            return _GRADED, _GRADED
+        if own := self.own_metrics or (_GRADED if spec.score_range else ()):
+            return own, own
         if len(spec.labels) == 2:
             return ("accuracy", "f1", "matthews", "macro_f1"), ("accuracy",)
         return ("accuracy", "macro_f1"), ("accuracy",)
@@ -269,6 +273,8 @@ class Form:
 
         :param labels: how the task's labels are told.
         """
+        if self.returns:
+            return self.returns.format(labels=labels)
         return "`score`" if spec.score_range else f"`label` ({labels}) and `probability LABEL` of each"
 
 

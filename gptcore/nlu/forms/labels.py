@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from gptcore.base.errors import did_you_mean
 from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.forms.form import Form, Values, label_number, label_text, shares
-from gptcore.nlu.spec import Metric, TaskSpec
+from gptcore.nlu.spec import TaskSpec
 
-_METRICS: tuple[Metric, ...] = ("micro_f1", "accuracy")
 MOST_LABELS = 52
 """Labels of such a task at most: what a float64 counts without a gap."""
 _WRITTEN_LIST = re.compile(r"\s*\[\s*(\]|['\"\d])")
@@ -55,10 +54,6 @@ def sizes(numbers: Values) -> NDArray[np.int64]:
 class Labels(Form):
     """See this module's introduction."""
 
-    def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        """See :class:`Form`."""
-        return _METRICS, _METRICS
-
     def label_texts(self, value: Any) -> list[Any]:
         """See :class:`Form`: those of a list, or of a text in which semicolons set them apart; else one label."""
         if isinstance(value, str):
@@ -69,7 +64,6 @@ class Labels(Form):
         return [label_text(label.strip() if isinstance(label, str) else label) for label in labels]
 
     def label_of(self, spec: TaskSpec, row: Record) -> float:
-        """See :class:`Form`."""
         numbers = []
         for label in self.label_texts(row.value(spec.label)):
             if (number := label_number(spec.labels, label)) is None:
@@ -79,11 +73,9 @@ class Labels(Form):
         return as_number(numbers)
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`."""
         return ["none"] if row.label is None else self.labels_in(spec, row)
 
     def labels_in(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`."""
         assert row.label is not None, "labelled splits"
         return self.spelled(spec, row.label)
 
@@ -96,17 +88,14 @@ class Labels(Form):
         return as_numbers(np.asarray(logits, dtype=np.float64) > 0)
 
     def spelled(self, spec: TaskSpec, value: float) -> list[str]:
-        """See :class:`Form`."""
         return [spec.labels[label] for label in from_number(value)]
 
     def number_of(self, spec: TaskSpec, spelled: object) -> float | None:
-        """See :class:`Form`."""
         if not isinstance(spelled, list) or not all(label in spec.labels for label in spelled):
             return None
         return as_number(map(spec.labels.index, spelled))
 
     def spelled_in_words(self, spec: TaskSpec) -> str:
-        """See :class:`Form`."""
         return f"a list of some of {', '.join(spec.labels)}"
 
     def described(self, spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
@@ -116,16 +105,11 @@ class Labels(Form):
         return {"labels": self.spelled(spec, value), "probabilities": shares(spec, each)}
 
     def signature(self, spec: TaskSpec) -> dict[str, str]:
-        """See :class:`Form`."""
         return {"labels": "string", **{f"probability {label}": "double" for label in spec.labels}}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """See :class:`Form`; the list of labels as JSON."""
         return super().cells({**answer, "labels": json.dumps(answer["labels"], ensure_ascii=False)})
-
-    def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        """See :class:`Form`."""
-        return f"`labels`, a list as JSON (any number of {labels}), and `probability LABEL` of each"
 
 
 FORM = Labels(
@@ -136,6 +120,8 @@ FORM = Labels(
     label_in_words="a list of labels, or text with semicolons between them",
     most_labels=MOST_LABELS,
     several=True,
+    own_metrics=("micro_f1", "accuracy"),
+    returns="`labels`, a list as JSON (any number of {labels}), and `probability LABEL` of each",
     graded=False,
     loss="gptcore.objectives.losses:label_loss",
     soft_loss="gptcore.objectives.losses:soft_label_loss",

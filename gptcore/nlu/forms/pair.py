@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from gptcore.nlu.forms.form import FLOORS_OF_TEXTS, Form
-from gptcore.nlu.spec import TaskSpec
 
-
-class Pair(Form):
-    """See this module's introduction."""
-
-    def names_of(self, spec: TaskSpec) -> tuple[str, ...]:
-        """See :class:`Form`."""
-        return ("text1", "text2") if spec.symmetric else self.field_names
-
-
-FORM = Pair(
+FORM = Form(
     "pair",
     ("premise", "hypothesis"),
     n_fields=(2,),
     fields_in_words="a list of two columns",
-    symmetric=True,
+    symmetric_names=("text1", "text2"),
     floors=FLOORS_OF_TEXTS,
 )

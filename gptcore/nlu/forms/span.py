@@ -7,36 +7,25 @@ from typing import Any
 
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms.form import Form
-from gptcore.nlu.spec import Metric, TaskSpec
+from gptcore.nlu.spec import TaskSpec
 
 
 class Span(Form):
     """See this module's introduction."""
-
-    def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        """See :class:`Form`."""
-        return ("span_f1", "exact_match"), ("span_f1", "exact_match")
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
         """See :class:`Form`: whether the question has an answer."""
         return [] if row.label is None else [spec.labels[int(row.label)]]
 
     def shown(self, spec: TaskSpec, row: Example) -> str:
-        """See :class:`Form`."""
         return " | ".join(row.fields[-1][place.start : place.end] for place in row.annotations) or "none"
 
     def signature(self, spec: TaskSpec) -> dict[str, str]:
-        """See :class:`Form`."""
         told = {"no_answer": "double", "threshold": "double"} if len(spec.labels) > 1 else {}
         return {"answer": "string", "start": "long", "end": "long", **told}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """See :class:`Form`."""
         return dict(answer)
-
-    def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        """See :class:`Form`."""
-        return "`answer` as the passage spells it, `start` and `end`, its characters there"
 
 
 FORM = Span(
@@ -44,6 +33,8 @@ FORM = Span(
     ("question", "passage"),
     places=True,
     over_positions=True,
+    own_metrics=("span_f1", "exact_match"),
+    returns="`answer` as the passage spells it, `start` and `end`, its characters there",
     graded=False,
     outputs=2,
     reads="the state of each position",

@@ -8,22 +8,17 @@ from typing import Any
 
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms.form import Form
-from gptcore.nlu.spec import Metric, TaskSpec
+from gptcore.nlu.spec import TaskSpec
 
 
 class Tags(Form):
     """See this module's introduction."""
-
-    def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        """See :class:`Form`."""
-        return ("entity_f1",), ("entity_f1",)
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
         """See :class:`Form`: the kinds of what the text names."""
         return [word.name[2:] for word in row.annotations if word.name.startswith("B-")]
 
     def labels_in(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`."""
         return [word.name for word in row.annotations]
 
     def n_words(self, row: Example) -> int:
@@ -31,27 +26,22 @@ class Tags(Form):
         return len(row.annotations)
 
     def shown(self, spec: TaskSpec, row: Example) -> str:
-        """See :class:`Form`."""
         text = row.fields[-1]
         return " | ".join(f"{text[word.start : word.end]} {word.name}" for word in row.annotations) or "none"
 
     def signature(self, spec: TaskSpec) -> dict[str, str]:
-        """See :class:`Form`."""
         return {"tags": "string", "entities": "string"}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """See :class:`Form`."""
         return {"tags": " ".join(answer["tags"]), "entities": json.dumps(answer["entities"], ensure_ascii=False)}
-
-    def comes_back(self, spec: TaskSpec, labels: str) -> str:
-        """See :class:`Form`."""
-        return f"`tags`, one a word ({labels}), and `entities` as JSON"
 
 
 FORM = Tags(
     "tags",
     ("text",),
     places=True,
+    own_metrics=("entity_f1",),
+    returns="`tags`, one a word ({labels}), and `entities` as JSON",
     graded=False,
     reads="the state of each position",
     pipeline="token-classification",

@@ -10,14 +10,11 @@ that file all of them are learnt from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from gptcore.base.errors import InputError
-from gptcore.base.files import parse_json
 from gptcore.base.filesystems import exists, file_system
 from gptcore.nlu.examples import Example, Record, show
-from gptcore.nlu.readers.text_files import lines
+from gptcore.nlu.readers.text_files import lines, parse_object
 from gptcore.nlu.registry import TaskSpec
 
 TRAIN, DEV, IN_HOUSE = "train_rand_split.jsonl", "dev_rand_split.jsonl", "inhouse_split_qids.txt"
@@ -39,7 +36,7 @@ def read_commonsense(spec: TaskSpec, url: str, datasets_url: str, subset: str = 
     for number, line in lines(file):
         if not line.strip():
             continue
-        row = Record(file, str(number), _object(file, number, line))
+        row = Record(file, str(number), parse_object(line, file, number))
         known = row.text("id")
         if known in seen:
             raise row.error("id", f"{show(known)} again, as in line {seen[known]}", "another for each")
@@ -47,16 +44,6 @@ def read_commonsense(spec: TaskSpec, url: str, datasets_url: str, subset: str = 
         example = _example(spec, row, datasets_url, subset)
         if listed is None or (known in listed) == (name == TRAIN):
             yield example
-
-
-def _object(file: str, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        found = parse_json(line)
-    except ValueError as error:
-        raise InputError(f"{file}, line {number}: found no JSON ({error}), expected an object") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{file}, line {number}: found {show(found)}, expected an object")
-    return found
 
 
 def _example(spec: TaskSpec, row: Record, datasets_url: str, subset: str) -> Example:

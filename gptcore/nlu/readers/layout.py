@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import exists, file_system, is_folder, names_in
 from gptcore.nlu.readers.hub import HUB, HubSet
 from gptcore.nlu.readers.text_files import unreadable
@@ -39,8 +39,7 @@ class ParquetLayout:
         stem = self.stems[public]
         names, whole = _Folder(self.datasets_url).shards(stem)
         where = f"{self.datasets_url.rstrip('/')}/{stem}"
-        if not names:
-            raise InputError(f"{where}-*.parquet: found nothing there, expected the split's parquet files")
+        require(names, f"{where}-*.parquet: found nothing there, expected the split's parquet files")
         if len(names) != whole:
             raise InputError(f"{where}-*.parquet: found {len(names)} files, expected {whole}, as their names say")
         return [f"{self.datasets_url.rstrip('/')}/{name}" for name in names]
@@ -101,7 +100,6 @@ class _Folder:
         return is_folder(self._fs, f"{self._root}/{path}".rstrip("/"))
 
     def shards(self, stem: str) -> tuple[list[str], int]:
-        """The parquet files of a split, and how many there should be."""
         parent, _, split = stem.rpartition("/")
         found = {
             name: _SHARD.fullmatch(name.removeprefix(split)) for name in self._names(parent) if name.startswith(split)

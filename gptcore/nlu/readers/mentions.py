@@ -81,7 +81,6 @@ def marked_relation(row: Record) -> str:
 
 
 def _place(row: Record, column: str, n_words: int) -> tuple[int, int]:
-    """The first and the last word of an entity's first mention."""
     entity = row.value(column)
     wanted = "[name, entity, [[places of its words], ...]]"
     if not isinstance(entity, list) or len(entity) != 3 or not isinstance(entity[2], list) or not entity[2]:

@@ -156,7 +156,6 @@ def _classes(schema: Any, label: str, url: str) -> list[str] | None:
 
 
 def _number_type(found: Any) -> type[np.floating[Any]]:
-    """The precision that the label's numbers were written with."""
     import pyarrow as pa
 
     return np.float16 if pa.types.is_float16(found) else np.float32 if pa.types.is_float32(found) else np.float64

@@ -17,7 +17,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError, did_you_mean
+from gptcore.base.errors import InputError, did_you_mean, require
 from gptcore.base.filesystems import file_system
 from gptcore.base.unpacking import bounded
 from gptcore.nlu.examples import Record, show
@@ -51,7 +51,6 @@ def lines(url: str) -> Iterator[tuple[int, str]]:
 
 
 def _byte_lines(url: str) -> Iterator[bytes]:
-    """The lines of a file, compressed or not."""
     import pyarrow as pa
 
     with fsspec.open(url, "rb") as raw:
@@ -211,13 +210,11 @@ def passage_names(url: str) -> list[str]:
         names = sorted(path.rsplit("/", 1)[-1] for path in fs.ls(root, detail=False) if path.endswith(".txt"))
     except OSError as error:
         raise unreadable(url, error) from error
-    if not names:
-        raise InputError(f"{url}: found no .txt file, expected one for each passage")
+    require(names, f"{url}: found no .txt file, expected one for each passage")
     return names
 
 
 def _passages(url: str) -> Iterator[tuple[str, bytes]]:
-    """Address and bytes of each passage file of a folder, sorted by name."""
     fs, root = file_system(url)
     names = passage_names(url)
     for start in range(0, len(names), _FILES_AT_ONCE):

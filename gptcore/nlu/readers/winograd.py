@@ -62,11 +62,9 @@ def read_dprd(datasets_url: str, split: str) -> Iterator[Pronoun]:
     """
     path = f"{datasets_url.rstrip('/')}/DPRD/{split}.c.txt"
     try:
-        with fsspec.open(path, "rt", encoding="utf-8", errors="replace") as file:
-            lines = [line.strip() for line in file]
+        yield from _text(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected the definite pronoun resolution set") from None
-    yield from _blocks(lines, path)
 
 
 def read_wsc273(datasets_url: str) -> list[Pronoun]:
