@@ -35,7 +35,7 @@ from gptcore.base.filesystems import file_system, names_in, require_s3
 from tasks.store.locks import exclusive
 from tasks.store.manifest import CorruptArtifact, is_safe
 from tasks.store.sqlite import copy_database, database_problem
-from tasks.store.state import state_folder
+from tasks.store.state import FileDigests, state_folder
 from tasks.store.store import Store
 from tasks.tracking.database import FILES
 
@@ -69,6 +69,8 @@ class Place:
         self._fs, self._base = file_system(self.url)
         self.remote = not isinstance(self._fs, LocalFileSystem)
         self.store = f"{self.url}/store"
+        self.digests = FileDigests()
+        """Of files in a folder: what was read there is read again only where it has changed."""
 
     def open(self) -> None:
         """Make the folder, readable for its owner alone, and look what is in it.
@@ -86,8 +88,9 @@ class Place:
     def put(self, path: Path) -> Entry:
         """Keep a file that nobody writes to."""
         entry = {"sha256": sha256_file(path), "size": path.stat().st_size}
-        if self._there.get(entry["sha256"]) != entry["size"]:  # or cut short by a kill
-            target = self._blob(entry)
+        target = self._blob(entry)
+        whole = self._there.get(entry["sha256"]) == entry["size"]  # not cut short by a kill
+        if not (whole and (self.remote or self.digests.sha256(target) == entry["sha256"])):
             if not self.remote:
                 Path(target).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fs.put_file(str(path), target)
@@ -178,7 +181,11 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
     whole = store_as == "whole" or (not store_as and ("://" not in store.url or (full and store.url == s3.STORE)))
     place.open()
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-    with exclusive(home / ".locks" / "backup", "backup"), TemporaryDirectory(prefix=_COPIES, dir=home) as folder:
+    with (
+        exclusive(home / ".locks" / "backup", "backup"),
+        TemporaryDirectory(prefix=_COPIES, dir=home) as folder,
+        place.digests,
+    ):
         for left in home.glob(f"{_COPIES}*"):  # by one that was killed
             if left != Path(folder):
                 shutil.rmtree(left, ignore_errors=True)

@@ -14,8 +14,7 @@ import yaml
 from gptcore.base.errors import InputError, require
 from tasks.jobs.command import job_command
 
-_RESTARTS = 100
-"""Times that torchrun starts all processes again: whenever a pod is evicted, those of the others fail."""
+_RESTARTS = 100  # of all processes: whenever a pod is evicted, those of the others fail
 
 
 def manifest(template: str, module: str, workspace: Path, nproc: int, prepare: Callable[[int], None]) -> str:

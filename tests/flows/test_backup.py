@@ -206,6 +206,24 @@ def test_what_cannot_be_saved_replaces_no_backup(
     assert sorted(saved.rglob("*")) == whole
 
 
+def test_a_file_that_was_changed_in_a_backup_is_sent_again(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever its size says, and whether this machine has read it there before or not."""
+    store, saved = filled(home, "one"), tmp_path / "saved"
+    for _ in range(2):
+        assert main(["backup", "--to", str(saved), "--store", store.url]) == 0
+        (card,) = (path for path in saved.glob("blobs/*/*") if path.read_bytes() == b"card of one")
+        card.write_text("card of two")
+    moved = began(tmp_path / "b", monkeypatch)
+    assert f"{card}: has the SHA-256 " in refused(capsys, "restore", str(saved))
+    began(tmp_path / "a", monkeypatch)
+    assert main(["backup", "--to", str(saved), "--store", store.url]) == 0
+    moved = began(tmp_path / "b", monkeypatch)
+    assert main(["restore", str(saved), "--store", str(moved.parent / "store")]) == 0
+    assert (moved / "mlflow-artifacts/r1/artifacts/card.md").read_text() == "card of one"
+
+
 def test_what_is_damaged_in_a_backup_is_left_out_of_what_comes_back(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,7 +66,7 @@ def measure(case: Case, folder: Path, each: Callable[..., None]) -> list[Any]:
     for process in ranks:
         process.start()
     try:
-        return [found.get(timeout=300) for _ in ranks]
+        return [found.get(timeout=900) for _ in ranks]
     finally:
         for process in ranks:
             process.join(30)
@@ -119,7 +119,7 @@ def _checkpoint(case: Case, rank: int, told: dict[str, str], folder: Path, resul
             world.agree(False)
             took.append([end - start for pair in pairwise(clocks) for start, end in zip(*pair, strict=True)])
         size = sum(tensor.nbytes for named in tensors.values() for tensor in named.values())
-        results.put((size, *map(min, zip(*took, strict=True))))
+        results.put((size, *[min(each) for each in zip(*took, strict=True)]))
 
 
 def _updates(case: Case, world: World, folder: Path) -> tuple[Trainer, Update]:
