@@ -190,7 +190,7 @@ class WindowRows(Rows):
 
     def __init__(self, reader: RowReader, examples: Sequence[MarkedExample]) -> None:
         require(len(examples), f"{reader.spec.name}: found no rows to use, expected at least one")
-        self._reader, self.examples = reader, examples
+        self.reader, self.examples = reader, examples
         self.windows: list[Window] = []
         self.truncated = 0
         for row, example in enumerate(examples):

@@ -165,7 +165,7 @@ def test_texts_of_a_set_are_those_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "LAMBADA").mkdir()
     (tmp_path / "LAMBADA" / "lambada_test_plain_text.txt").write_text("he took the cake\n")
     (tmp_path / "SQuAD").mkdir()
-    asked = {"question": "Who led?", "answers": [{"text": "Rollo"}]}
+    asked = {"id": "1", "question": "Who led?", "answers": [{"text": "Rollo", "answer_start": 0}]}
     paragraph = {"context": "Rollo led the Normans.", "qas": [asked]}
     (tmp_path / "SQuAD" / "dev-v1.1.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     (tmp_path / "RTE").mkdir()

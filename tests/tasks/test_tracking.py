@@ -172,7 +172,7 @@ def test_metrics_wait_while_mlflow_is_away(
 ) -> None:
     with opened(tracker, experiment) as run:
         with monkeypatch.context() as patch:
-            patch.setattr(tracker.client, "log_batch", lambda *_, **__: (_ for _ in ()).throw(MlflowException("away")))
+            patch.setattr(tracker.hasty, "log_batch", lambda *_, **__: (_ for _ in ()).throw(MlflowException("away")))
             run.log_metrics(records(0, 1))
         assert "2 metrics wait for MLflow" in caplog.text
         assert curve(tracker, run) == []
