@@ -40,7 +40,7 @@ class NGrams(nn.Module):
 
     :param longest: pieces of the longest n-grams; all shorter ones count, too.
     :param n_outputs: K.
-    :param delimiter: id of the token that stands between two texts.
+    :param delimiter: id of the token that stands between two texts; -1: there is none.
     """
 
     weight: Tensor

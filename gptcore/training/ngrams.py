@@ -55,7 +55,7 @@ def add_ngrams(
     best, _ = Classifier.load(monitor.best / "model")
     best.to(world.device)
     alone = monitor.logits(best, monitor.rows, interrupted)
-    fit = Fit(spec, rows, longest, interrupted)
+    fit = NGramFit(spec, rows, longest, interrupted)
     found = []
     for penalty in PENALTIES:
         best.ngrams = fit.layer(penalty).to(world.device)
@@ -69,7 +69,7 @@ def add_ngrams(
     monitor.scores, monitor.collapsed = answers.scores(spec), answers.collapsed
     answers.write(spec, monitor.best / "predictions.jsonl")
     kept, settings = Classifier.load(model)
-    kept.ngrams = Fit(spec, every, longest, interrupted).layer(penalty).weighted(weight) if weight else None
+    kept.ngrams = NGramFit(spec, every, longest, interrupted).layer(penalty).weighted(weight) if weight else None
     kept.save(model, {name: value for name, value in settings.items() if name not in ("model", "head")})
     return weight
 
@@ -111,8 +111,8 @@ class Sums(torch.autograd.Function):
         return sums, *(None for _ in bags)
 
 
-class Fit:
-    """Labelled rows, made ready for the layer that tells them best by their form's loss.
+class NGramFit:
+    """Labelled rows, counted once, for which layers of any penalty are fitted by their form's loss.
 
     A grade moves all its classes along their scale.
 

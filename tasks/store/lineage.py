@@ -45,6 +45,7 @@ class Lineage:
         return found
 
     def ancestor(self, artifact: Artifact, stage: str) -> Artifact:
+        """See :func:`ancestor`."""
         level = [artifact]
         seen: set[str] = set()
         while level:

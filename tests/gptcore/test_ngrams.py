@@ -19,7 +19,7 @@ from gptcore.models.ngrams import NGrams
 from gptcore.nlu.inputs import DecoderReader, EncodedExample
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.rows import TaskRows
-from gptcore.training.ngrams import Bags, Fit, Sums
+from gptcore.training.ngrams import Bags, NGramFit, Sums
 from tests.gptcore.test_losses import batch, model
 from tests.gptcore.tiny_tasks import MODEL, encoded, finetune_job, finetuned, pretrained, random_ngrams, task_rows
 
@@ -92,7 +92,7 @@ def plain_features(rows: TaskRows, longest: int) -> tuple[list[list[int]], np.nd
 def test_they_are_fitted_as_logistic_regression_is(tmp_path: Path) -> None:
     spec, folder = task_spec("sst2"), encoded(tmp_path, "sst2", n_train=200)
     rows = task_rows(spec, folder, "train", n_ctx=MODEL.n_ctx, n_vocab=MODEL.n_vocab, max_rows=None, seed=0)
-    layer = Fit(spec, rows, 2, lambda: False).layer(0.5)
+    layer = NGramFit(spec, rows, 2, lambda: False).layer(0.5)
     sentences, features = plain_features(rows, 2)
     # One vector for two classes has their difference, whose square is twice the sum of theirs.
     twin = LogisticRegression(C=2 / 0.5, tol=1e-8, max_iter=10_000).fit(features, rows.labels)
@@ -123,7 +123,7 @@ def test_sums_have_the_gradients_of_an_embedding_bag() -> None:
 def test_a_fit_ends_when_it_is_told_to(tmp_path: Path) -> None:
     spec, folder = task_spec("sst2"), encoded(tmp_path, "sst2", n_train=40)
     rows = task_rows(spec, folder, "train", n_ctx=MODEL.n_ctx, n_vocab=MODEL.n_vocab, max_rows=None, seed=0)
-    fit = Fit(spec, rows, 2, lambda: True)
+    fit = NGramFit(spec, rows, 2, lambda: True)
     with pytest.raises(Interrupted):
         fit.layer(0.5)
 
@@ -141,7 +141,7 @@ def test_what_two_texts_share_is_told_of_words_never_met(tmp_path: Path) -> None
         fields = (asked[:2], asked[2:4], asked[4:6], asked[6:])
         examples.append(EncodedExample(fields, tuple(answers[::-1] if right else answers), right, "", ""))
     seen, asked_for = (TaskRows(reader, examples, np.arange(*part)) for part in ((0, 200), (200, 300)))
-    layer = Fit(reader.spec, seen, 2, lambda: False).layer(0.1)
+    layer = NGramFit(reader.spec, seen, 2, lambda: False).layer(0.1)
     batch = asked_for.batch(np.arange(100))
     told = layer(batch.tokens, batch.ends)[..., 0].argmax(dim=1)
     assert (told == batch.labels).float().mean() > 0.95

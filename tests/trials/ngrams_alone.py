@@ -1,6 +1,6 @@
 """What n-grams alone tell of tasks' rows: the layer of `finetune.ngrams` without a network, beside the tasks' floors.
 
-    python -m tests.trials.word_layers --tokenizer URL --datasets URL [--tasks cola,rte] [--rows 6000]
+    python -m tests.trials.ngrams_alone --tokenizer URL --datasets URL [--tasks cola,rte] [--rows 6000]
 
 A tenth of the training rows, held out as a fine-tune holds them out, chooses the penalty; then all are fitted. Dev rows
 (of Story Cloze and SNLI test rows, too) are scored once.
@@ -29,7 +29,7 @@ from gptcore.nlu.inputs import DecoderReader
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
 from gptcore.nlu.rows import Rows, held_out_rows, numbered_rows, split_rows
-from gptcore.training.ngrams import PENALTIES, Fit
+from gptcore.training.ngrams import PENALTIES, NGramFit
 from tests.trials.scenarios import heading, row
 
 _N_CTX = 256
@@ -57,12 +57,12 @@ def scores(spec: TaskSpec, datasets: str, tokenizer: Tokenizer, most: int | None
     learnt, validation, every = (
         numbered_rows(reader, folder, "train", part) for part in (np.setdiff1d(numbers, held_out), held_out, numbers)
     )
-    fit, found = Fit(spec, learnt, 3, lambda: False), []
+    fit, found = NGramFit(spec, learnt, 3, lambda: False), []
     for penalty in PENALTIES:
         told = logits(fit.layer(penalty), spec, validation)
         score = answers_of(spec, validation, told).scores(spec)["score"]
         found.append((score, -mean_loss(spec, validation, told, torch.device("cpu")), penalty))
-    layer = Fit(spec, every, 3, lambda: False).layer(max(found)[-1])
+    layer = NGramFit(spec, every, 3, lambda: False).layer(max(found)[-1])
     cells = []
     for split in ("dev", "test"):
         rows = split_rows(reader, folder, split) if split in encoded_splits(folder) else None
