@@ -242,9 +242,9 @@ class FinetuneConfig(TrainingConfig):
     by where the question's words are met again (:class:`gptcore.models.span_reader.SpanReader`)."""
     select: str | None = setting("held-out", among=tuple(SELECTIONS), off="dev")
     """What the epoch that is kept is chosen on. held-out: a tenth of the training rows, which are not trained on
-    (:func:`gptcore.nlu.rows.held_out_rows`); refit: the same rows say how many epochs, for which all training rows are
-    then learnt from anew; the dev rows are scored once, by the chosen epoch. dev, or None: the dev rows themselves, so
-    that their score is the highest of all epochs' (original code), and all training rows are learnt from."""
+    (:func:`gptcore.nlu.held_out.held_out_rows`); refit: the same rows say how many epochs, for which all training rows
+    are then learnt from anew; the dev rows are scored once, by the chosen epoch. dev, or None: the dev rows themselves,
+    so that their score is the highest of all epochs' (original code), and all training rows are learnt from."""
     max_train_rows: int | None = _count(None)
     """How many training rows are read, held-out ones too, the first after a seeded shuffle. None: all."""
     max_eval_rows: int | None = _count(None)

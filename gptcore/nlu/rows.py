@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.seeds import choose_rows, derive_seed
+from gptcore.base.seeds import choose_rows
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.nlu.encoded import MarkedExample, marked_examples, read_encoded, read_marked, recorded_pieces
 from gptcore.nlu.examples import Example
@@ -33,7 +33,6 @@ from gptcore.nlu.spec import TaskSpec
 from gptcore.nlu.word_features import N_FEATURES, word_features
 from gptcore.text.tokenizer import Tokenizer
 
-_FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 2000
 _LONGEST_WORD = 100  # characters: of a longer one a window may see a part
 _WORDS = re.compile(r"\d[\d.,]*\d|\w+|\S")
 QUESTION_TOKENS = 64
@@ -96,31 +95,6 @@ def encoded_windows(reader: RowReader, folder: Path, split: str, numbers: NDArra
     """See :func:`numbered_rows`: windows of texts."""
     marked = read_marked(folder, split)
     return WindowRows(reader, [marked[int(row)] for row in numbers])
-
-
-def held_out_rows(folder: Path, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The training rows (N,) that choose an epoch, ascending, and that are not trained on: of the same rows the
-    same, whatever the seed of a training.
-
-    A tenth, but 20 at least (of fewer than 40 rows half of them), and 2,000 at most. Texts are held out, not rows: rows
-    with the same longest text, as questions of one passage and hypotheses of one premise are, stand on one side
-    together, for a network that has learnt a text answers about it better than about a new one. The text whose rows
-    would be too many is divided, so that there are as many rows as said.
-
-    :param numbers: (N,) the rows that may be trained on.
-    :raises InputError: there is one row alone.
-    """
-    if len(numbers) < 2:
-        raise InputError(
-            f"{folder / 'train'}.arrow: {len(numbers)} rows to train on, of which none can be held out; expected 2 or "
-            'more, or finetune.select = "dev"'
-        )
-    count = min(max(len(numbers) // 10, min(_FEWEST_HELD_OUT, len(numbers) // 2)), _MOST_HELD_OUT)
-    train = read_encoded(folder, "train")
-    drawn = np.random.Generator(np.random.Philox(derive_seed(0, "held-out"))).permutation(numbers)
-    texts: dict[bytes, int] = {}
-    of_text = [texts.setdefault(max(train[int(row)].fields, key=len).tobytes(), len(texts)) for row in drawn]
-    return np.sort(drawn[np.argsort(of_text, kind="stable")][:count])
 
 
 def asked_rows(reader: RowReader, tokenizer: Tokenizer, examples: Sequence[Example]) -> TaskRows:

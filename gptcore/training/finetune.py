@@ -48,10 +48,11 @@ from gptcore.models.classifier import ClassificationModel, Classifier, Head
 from gptcore.models.network import Network, build_model, load_model
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of
+from gptcore.nlu.held_out import held_out_rows
 from gptcore.nlu.inputs import RowReader, released_part_tokens
 from gptcore.nlu.metrics import stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
-from gptcore.nlu.rows import Rows, held_out_rows, numbered_rows, split_rows
+from gptcore.nlu.rows import Rows, numbered_rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective, taught_classifier, taught_objective
 from gptcore.training.best_epoch import BestEpoch

@@ -24,9 +24,7 @@ from gptcore.machine import process
 from gptcore.models.classifier import ClassificationModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu import REGISTRY
-from gptcore.nlu.encoded import read_encoded, write_encoded
-from gptcore.nlu.inputs import EncodedExample
-from gptcore.nlu.rows import held_out_rows
+from gptcore.nlu.encoded import read_encoded
 from gptcore.objectives import task as task_objective
 from gptcore.objectives.task import FinetuneData
 from gptcore.training import best_epoch, finetune
@@ -329,20 +327,6 @@ def test_a_finished_job_is_left_as_it_is(world, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     run(given)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
-def test_held_out_rows_are_whole_texts_and_the_same_for_every_seed(tmp_path):
-    """Rows 3n to 3n + 2 share their passage: all of a text but one stand on one side."""
-    rows = [EncodedExample((np.full(9, n // 3), np.full(2, n % 7)), (), 0.0, "", f"train:{n}") for n in range(400)]
-    write_encoded(tmp_path / "train.arrow", rows, 200)
-    for numbers, count in ((np.arange(400), 40), (np.arange(150), 20), (np.arange(7, 37), 15), (np.arange(2), 1)):
-        found = held_out_rows(tmp_path, numbers)
-        assert (len(found), sorted(set(found) & set(numbers))) == (count, found.tolist())
-        sides = [{row // 3 for row in found}, {row // 3 for row in set(numbers) - set(found)}]
-        assert len(sides[0] & sides[1]) <= 1
-        assert found.tolist() == held_out_rows(tmp_path, numbers).tolist()
-    with pytest.raises(InputError, match=r"train.arrow: 1 rows .* expected 2 or more, or finetune.select = .dev."):
-        held_out_rows(tmp_path, np.arange(1))
 
 
 # Interruptions --------------------------------------------------------------------------------------------------------

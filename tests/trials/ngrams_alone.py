@@ -25,10 +25,11 @@ from gptcore.evaluation.predict import answers_of, mean_loss
 from gptcore.models.ngrams import NGrams
 from gptcore.nlu.encoded import encode_task, encoded_splits, read_encoded
 from gptcore.nlu.forms import form_of
+from gptcore.nlu.held_out import held_out_rows
 from gptcore.nlu.inputs import DecoderReader
 from gptcore.nlu.readers import load_task
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
-from gptcore.nlu.rows import Rows, held_out_rows, numbered_rows, split_rows
+from gptcore.nlu.rows import Rows, numbered_rows, split_rows
 from gptcore.training.ngrams import PENALTIES, NGramFit
 from tests.trials.scenarios import heading, row
 
