@@ -154,9 +154,11 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     scores = (snapshot_scores(chain.store, chain.checkpoint, step) for step in kept)
     held_out = [*(score["validation/perplexity"] for score in scores), counts.validation_perplexity]
     averages = [row.average(wanted) or 0.0 for row in rows]
+    minutes = [x * 1e6 / counts.tokens_per_second / 60 for x in seen]
+    axis = f"{_SEEN}, {minutes[-1] / seen[-1]:.2g} min each"
 
     def panel(title: str, unit: str, values: list[float]) -> Figure:
-        return Figure([Curve("this model", list(zip(seen, values, strict=True)), 0)], _SEEN, unit, title, log_x=True)
+        return Figure([Curve("this model", list(zip(seen, values, strict=True)), 0)], axis, unit, title, log_x=True)
 
     figures = [
         panel("average of the tasks", "x 100", averages),
@@ -167,12 +169,12 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     references: list[dict[str, float]] = [*({_BAG_OF_WORDS: level} for level in levels), {}]
     title = "Learning curves: fine-tuned through pre-training"
     figure = Panels(figures, named(chain, title), references, one_scale=False)
-    header = ("M tokens", "perplexity", "average", *wanted)
+    header = ("M tokens", "minutes", "perplexity", "average", *wanted)
     body = [
-        (f"{x:.4g}", one_decimal(loss), one_decimal(mean), *(one_decimal(row.per_task[task]) for task in wanted))
-        for x, loss, mean, row in zip(seen, held_out, averages, rows, strict=True)
+        (f"{x:.4g}", f"{took:,.1f}", *(one_decimal(value) for value in (loss, mean, *map(row.per_task.get, wanted))))
+        for x, took, loss, mean, row in zip(seen, minutes, held_out, averages, rows, strict=True)
     ]
-    body.append((_BAG_OF_WORDS, "", one_decimal(levels[0]), *(one_decimal(words.per_task[task]) for task in wanted)))
+    body.append((_BAG_OF_WORDS, "", "", *map(one_decimal, levels)))
     metrics = {
         f"{task}/after {step} updates": row.per_task[task]
         for step, row in zip(steps, rows, strict=True)
@@ -181,6 +183,7 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
     notes = [
         "models on the way are one run's, at the rate it then had: a run that had ended there would be ahead of them",
         "their perplexity is on a part of the held-out text, the last one's on all of it",
+        "minutes are those of updates, at the average speed of the run",
         f"{rows[0].split} rows, {rows[0].seeds} seed(s)",
         *about(chain),
     ]

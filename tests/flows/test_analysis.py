@@ -137,6 +137,8 @@ def test_learning_curves_follow_the_models_kept_on_the_way(world: tuple[str, str
     tokens = 4 * 32  # an update
     assert [float(row["M tokens"]) for row in rows] == [step * tokens / 1e6 for step in (1, 2, 3, 6)]
     assert sum(name.startswith("rte/after ") for name in logged("learning")) == 4
+    minutes = [float(row["minutes"].replace(",", "")) for row in rows]
+    assert minutes == sorted(minutes)
     assert words["M tokens"] == "bag of words"
     for row in (*rows, words):
         assert float(row["average"]) == pytest.approx((float(row["rte"]) + float(row["sst2"])) / 2, abs=0.11)
