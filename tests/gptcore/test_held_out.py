@@ -55,6 +55,15 @@ def test_phrases_are_held_out_with_their_sentence(tmp_path: Path) -> None:
     assert divided(tmp_path, 400, 4) <= 1
 
 
+def test_large_groups_are_held_out_no_more_often_than_small_ones(tmp_path: Path) -> None:
+    shares = []
+    for start in range(40):  # ten rows of one text among a hundred: a tenth of what is held out, on the average
+        write(tmp_path, [(np.full(9, 0 if start <= n < start + 10 else n + 1),) for n in range(100)])
+        found = held_out_rows(tmp_path, np.arange(100))
+        shares.append(np.mean((found >= start) & (found < start + 10)))
+    assert 0 < np.mean(shares) < 0.25  # by their first places 0.5
+
+
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=12))
 def test_parts_of_texts_are_those_that_a_search_finds(texts: list[list[int]]) -> None:
     expected = {}
