@@ -110,10 +110,12 @@ class FinetuneRequest(Training[Score]):
     @cached_property
     def recipe(self) -> Recipe:
         """See :class:`Training`; from scratch the checkpoint's shape stands in its place."""
+        # which rows are held out is another matter than before, for those fine-tunes alone that hold rows out
+        settings = {**self.settings, **({"held_out": "groups of texts"} if self.config.select else {})}
         if not self.config.pretrained:
-            return recipe_of("finetune", {**self.settings, "model": self._shape}, {"dataset": self.dataset})
+            return recipe_of("finetune", {**settings, "model": self._shape}, {"dataset": self.dataset})
         inputs = {"dataset": self.dataset, "checkpoint": self.checkpoint, "start": self.start, "teacher": self.teacher}
-        return recipe_of("finetune", self.settings, {role: found for role, found in inputs.items() if found})
+        return recipe_of("finetune", settings, {role: found for role, found in inputs.items() if found})
 
     @property
     def work(self) -> Work:

@@ -27,7 +27,7 @@ VERSIONS = {
     "dataset": 1,
     "baseline": 3,
     "pretrain": 1,
-    "finetune": 2,
+    "finetune": 1,
     "evaluation": 1,
     "speed": 1,
     "held-out": 1,
