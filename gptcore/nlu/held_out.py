@@ -44,7 +44,7 @@ def held_out_rows(folder: Path, numbers: NDArray[np.int64]) -> NDArray[np.int64]
     count = min(max(len(numbers) // 10, min(_FEWEST, len(numbers) // 2)), _MOST)
     train = read_encoded(folder, "train")
     drawn = np.random.Generator(np.random.Philox(derive_seed(0, "held-out"))).permutation(len(numbers))
-    places = np.argsort(drawn)
+    places = np.argsort(drawn)  # of each row in the draw
     # The place of one row is that of all it stands with; by the first of their places large groups would come early.
     together = places[_together([train[int(row)] for row in numbers])]
     return np.sort(numbers[np.lexsort((places, together))[:count]])
