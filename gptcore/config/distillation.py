@@ -158,7 +158,7 @@ _TAKEN = (
     "activation",
     "sinusoidal",
     "norm_first",
-    "smeared_keys",
+    "conv_size",
     "original",
 )
 """Settings that have to be the same where weights are taken over."""

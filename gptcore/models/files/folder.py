@@ -166,7 +166,10 @@ def block_tensors(model: Exported[ModelConfig]) -> Iterator[tuple[int, str, Tens
 
 def check_attention(config: ModelConfig) -> None:
     """:raises InputError: keys that no layout of others can say."""
-    require(not config.smeared_keys, "model.smeared_keys = True, expected False: no layout of others holds such keys")
+    require(
+        config.conv_size == 1,
+        f"model.conv_size = {config.conv_size}, expected 1: no layout of others holds such convolutions",
+    )
 
 
 def check_original(config: ModelConfig) -> None:
