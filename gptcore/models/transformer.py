@@ -45,7 +45,7 @@ from gptcore.models.network import LanguageModel, LayerStates, check_transfer, i
 from gptcore.models.products import Linear
 
 _SubLayer = Callable[[Tensor], Tensor]
-_CONVOLUTION_STD = 0.3  # of the first weights of short convolutions
+_CONVOLUTION_STD = 0.3  # of the first weights of short convolutions: from 0 they grow too late to be of use
 
 
 class Attention(nn.Module):
