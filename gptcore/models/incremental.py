@@ -187,10 +187,11 @@ def step(
         unseen = torch.arange(end, device=tokens.device) > places[:, :, None]  # (B, T, S)
         mask = torch.zeros_like(unseen, dtype=x.dtype).masked_fill_(unseen, float("-inf"))[:, None]  # for all heads
     into = (places + width * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * W, D)
-    edges = _edges(cache, tokens, counts) if model.config.conv_size > 1 else None
+    edges = _edges(cache, tokens, counts)
     for block, keys, values, newest in zip(model.blocks, cache.keys, cache.values, cache.newest, strict=True):
         assert isinstance(block, Block)
-        convolve = None if edges is None else partial(_convolved, block.attention.convolution, newest, edges)
+        convolution = block.attention.convolution
+        convolve = None if convolution is None else partial(_convolved, convolution, newest, edges)
         attend = partial(_attend, block.attention, keys, values, into, end, mask, product, convolve)
         x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
     cache.lengths += T if counts is None else counts

@@ -93,9 +93,7 @@ class Attention(nn.Module):
         qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
         if self.convolution is not None:
             qk = self.convolution(qk)
-        q, k = (
-            part.view(B, T, self.n_head, D // self.n_head).transpose(1, 2) for part in qk.split(D, -1)
-        )  # (B, H, T, D/H)
+        q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
         found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
         return found
 
