@@ -158,7 +158,7 @@ _TAKEN = (
     "activation",
     "sinusoidal",
     "norm_first",
-    "conv_size",
+    "smeared_keys",
     "original",
 )
 """Settings that have to be the same where weights are taken over."""

@@ -99,9 +99,9 @@ class ModelConfig(TransformerConfig):
     norm_first: bool = False
     """Whether the decoder is GPT-2's: norms before the sub-layers and after the last block, output weights of
     sub-layers scaled."""
-    conv_size: int = size(1)
-    """How many tokens the short convolution over queries, keys and values spans, its own among them (So et al. 2021,
-    "Primer"). 1: there is none."""
+    smeared_keys: bool = False
+    """Whether each key of the attention is mixed with the one before it, by a share that each head learns (Olsson et
+    al. 2022)."""
 
     def __post_init__(self) -> None:
         if not self.family:  # the one that has such norms

@@ -28,7 +28,7 @@ from gptcore.families import FAMILIES
 from gptcore.models.cpu import Products
 from gptcore.models.lstm import LSTM
 from gptcore.models.network import LanguageModel
-from gptcore.models.transformer import GPT, Attention, Block, FeedForward, ShortConvolution, rows_at
+from gptcore.models.transformer import GPT, Attention, Block, FeedForward
 
 
 class Reader(ABC):
@@ -124,7 +124,7 @@ class Cache:
 
     keys: Tensor  # (L, B, W, D)
     values: Tensor  # (L, B, W, D)
-    newest: Tensor  # (L, B, K, 3D): each text's last queries, keys and values, before any convolution, which needs K
+    newest: Tensor  # (L, B, D): each text's last key, before any smearing
     lengths: Tensor  # (B,) int64, on the CPU
 
     @classmethod
@@ -136,7 +136,7 @@ class Cache:
         c = model.config
         shape = (c.n_layer, batch, c.n_ctx if width is None else width, c.n_embd)
         weight = model.tokens.weight
-        newest = weight.new_zeros(c.n_layer, batch, c.conv_size - 1, 3 * c.n_embd)
+        newest = weight.new_zeros(c.n_layer, batch, c.n_embd)
         return cls(weight.new_zeros(shape), weight.new_zeros(shape), newest, torch.zeros(batch, dtype=torch.int64))
 
     def of(self, rows: slice) -> Cache:
@@ -187,12 +187,11 @@ def step(
         unseen = torch.arange(end, device=tokens.device) > places[:, :, None]  # (B, T, S)
         mask = torch.zeros_like(unseen, dtype=x.dtype).masked_fill_(unseen, float("-inf"))[:, None]  # for all heads
     into = (places + width * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * W, D)
-    edges = _edges(cache, tokens, counts)
+    edges = _edges(cache, tokens, counts) if model.config.smeared_keys else None
     for block, keys, values, newest in zip(model.blocks, cache.keys, cache.values, cache.newest, strict=True):
         assert isinstance(block, Block)
-        convolution = block.attention.convolution
-        convolve = None if convolution is None else partial(_convolved, convolution, newest, edges)
-        attend = partial(_attend, block.attention, keys, values, into, end, mask, product, convolve)
+        smear = None if edges is None else partial(_smeared, block.attention, newest, edges)
+        attend = partial(_attend, block.attention, keys, values, into, end, mask, product, smear)
         x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
     cache.lengths += T if counts is None else counts
     states: Tensor = model.norm(x)
@@ -202,25 +201,22 @@ def step(
 class _Edges(NamedTuple):
     """Where new ids of B texts join on to what is read of them."""
 
-    begun: Tensor  # (B, 1, 1) bool: whether anything is
-    taken: Tensor  # (B, 1) int64: how many of the new ones are no padding
+    begun: Tensor  # (B, 1) bool: whether anything is
+    taken: Tensor  # (B,) int64: how many of the new ones are no padding
 
 
 def _edges(cache: Cache, tokens: Tensor, counts: Tensor | None) -> _Edges:
     taken = torch.full((len(tokens),), tokens.shape[1]) if counts is None else counts
-    return _Edges((cache.lengths > 0).to(tokens.device)[:, None, None], taken.to(tokens.device)[:, None])
+    return _Edges((cache.lengths > 0).to(tokens.device)[:, None], taken.to(tokens.device))
 
 
-def _convolved(convolution: ShortConvolution, newest: Tensor, edges: _Edges, qkv: Tensor) -> Tensor:
-    """New queries, keys and values convolved with those before them: [B, T, 3D] -> the same.
-
-    :param newest: [B, K, 3D], which goes on to the last ones of the new.
-    """
-    before = torch.where(edges.begun, newest, qkv[:, :1])
-    last = edges.taken + torch.arange(newest.shape[1], device=qkv.device)  # (B, K)
-    newest.copy_(rows_at(torch.cat([before, qkv], dim=1), last))
-    found: Tensor = convolution(qkv, before=before)
-    return found
+def _smeared(attention: Attention, newest: Tensor, edges: _Edges, k: Tensor) -> Tensor:
+    """New keys mixed with those before them: [B, T, D] -> the same; ``newest``, [B, D], goes on to their last ones."""
+    first = torch.where(edges.begun, newest, k[:, 0])  # (B, D)
+    before = torch.cat([first[:, None], k[:, :-1]], dim=1)
+    last = k[torch.arange(len(k), device=k.device), (edges.taken - 1).clamp(min=0)]  # (B, D)
+    newest.copy_(torch.where(edges.taken[:, None] > 0, last, newest))
+    return attention.smeared(k, before)
 
 
 def _feed(feed_forward: FeedForward, product: Products, x: Tensor) -> Tensor:
@@ -236,14 +232,13 @@ def _attend(
     end: int,
     mask: Tensor | None,
     product: Products,
-    convolve: Callable[[Tensor], Tensor] | None,
+    smear: Callable[[Tensor], Tensor] | None,
     x: Tensor,
 ) -> Tensor:
     """Self-attention of new positions to themselves and to all before: [B, T, D] -> the same; ``keys`` are filled."""
     B, T, D = x.shape
-    qkv = product(attention.qkv, x)
-    q, k, v = (qkv if convolve is None else convolve(qkv)).view(B * T, 3, D).unbind(1)
-    keys.view(-1, D).index_copy_(0, into, k)
+    q, k, v = product(attention.qkv, x).view(B * T, 3, D).unbind(1)
+    keys.view(-1, D).index_copy_(0, into, k if smear is None else smear(k.view(B, T, D)).view(-1, D))
     values.view(-1, D).index_copy_(0, into, v)
     heads = (t.reshape(B, -1, attention.n_head, D // attention.n_head) for t in (q, keys[:, :end], values[:, :end]))
     q, k, v = (t.transpose(1, 2) for t in heads)  # (B, H, T, D/H), (B, H, S, D/H) twice

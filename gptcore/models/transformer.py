@@ -45,7 +45,6 @@ from gptcore.models.network import LanguageModel, LayerStates, check_transfer, i
 from gptcore.models.products import Linear
 
 _SubLayer = Callable[[Tensor], Tensor]
-_CONVOLUTION_STD = 0.3  # of the first weights of short convolutions: from 0 they grow too late to be of use
 
 
 class Attention(nn.Module):
@@ -58,7 +57,7 @@ class Attention(nn.Module):
         self.resid_pdrop = config.resid_pdrop
         self.qkv = Linear(config.n_embd, 3 * config.n_embd)
         self.projection = Linear(config.n_embd, config.n_embd)
-        self.convolution = ShortConvolution(3 * config.n_embd, config.conv_size) if config.conv_size > 1 else None
+        self.smear = nn.Parameter(torch.zeros(config.n_head)) if config.smeared_keys else None
 
     def forward(
         self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, previous: Tensor | None = None
@@ -70,8 +69,9 @@ class Attention(nn.Module):
         """
         B, T, D = x.shape
         qkv = self.qkv(x)
-        if self.convolution is not None:
-            qkv = self.convolution(qkv, previous)
+        if self.smear is not None:
+            q, k, v = torch.split(qkv, D, dim=-1)
+            qkv = torch.cat([q, self.smeared(k, _before(k, previous)), v], dim=-1)
         rate = self.attn_pdrop if self.training else 0.0
         own_kernel = at is None and (visible is None or keeps_weights(B, T, self.n_head))
         if own_kernel and is_faster(qkv, rate, self.training):
@@ -90,48 +90,32 @@ class Attention(nn.Module):
     def scores(self, x: Tensor) -> Tensor:
         """How much each position asks for each, before the softmax and the mask: [B, T, D] -> [B, H, T, T]."""
         B, T, D = x.shape
-        qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
-        if self.convolution is not None:
-            qk = self.convolution(qk)
-        q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
+        q, k = torch.split(F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D]), D, dim=-1)
+        if self.smear is not None:
+            k = self.smeared(k, _before(k, None))
+        q, k = (part.view(B, T, self.n_head, D // self.n_head).transpose(1, 2) for part in (q, k))  # (B, H, T, D/H)
         found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
         return found
 
+    def smeared(self, k: Tensor, before: Tensor) -> Tensor:
+        """Keys, each mixed with the one before it in the share that its head has learnt: [B, T, D] twice -> the same.
 
-class ShortConvolution(nn.Module):
-    """A causal convolution over few tokens, each channel by itself, added to what it is of.
-
-    "Primer: Searching for Efficient Transformers for Language Modeling" (So et al. 2021) has it behind the projections
-    to queries, keys and values. What followed an earlier token like this one is then found by one head alone, where
-    otherwise two, in blocks one after the other, must have formed (Olsson et al. 2022, "In-context Learning and
-    Induction Heads").
-    """
-
-    def __init__(self, width: int, size: int) -> None:
-        """:param size: how many tokens it spans, the newest among them; the others have weights here."""
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(size - 1, width))  # of the token before, of the one before that, ...
-
-    def forward(self, x: Tensor, previous: Tensor | None = None, before: Tensor | None = None) -> Tensor:
-        """[B, T, C] -> the same; C may be less than the width, of which x then has the first channels.
-
-        :param previous: [B, T], where in its row the token before each one stands; None: one place before it.
-        :param before: [B, size - 1, C], what came before ``x``; None: nothing, and its first token stands for all.
+        What followed an earlier token like this one is then found by one head alone, where otherwise two, in blocks
+        one after the other, must have formed (Olsson et al. 2022, "In-context Learning and Induction Heads").
         """
-        weights = self.weight[:, : x.shape[-1]].to(x.dtype).unbind()
-        found = x
-        if previous is not None:
-            at = previous
-            for weight in weights:
-                found, at = found + weight * rows_at(x, at), at.gather(1, previous)
-            return found
-        joined = torch.cat([x[:, :1].expand(-1, len(weights), -1) if before is None else before, x], dim=1)
-        for place, weight in enumerate(weights, start=1):
-            found = found + weight * joined[:, len(weights) - place : -place]
-        return found
+        assert self.smear is not None
+        share = torch.sigmoid(self.smear).repeat_interleave(k.shape[-1] // self.n_head)  # (D,)
+        return torch.lerp(k, before, share.to(k.dtype))
 
 
-def rows_at(x: Tensor, at: Tensor) -> Tensor:
+def _before(k: Tensor, previous: Tensor | None) -> Tensor:
+    """The key before each one, of the first one itself: [B, T, D] -> [B, T, D]."""
+    if previous is None:
+        return torch.cat([k[:, :1], k[:, :-1]], dim=1)
+    return _rows_at(k, previous)
+
+
+def _rows_at(x: Tensor, at: Tensor) -> Tensor:
     """[B, T, D] at positions [B, N] -> [B, N, D]."""
     return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
 
@@ -177,7 +161,7 @@ class Block(nn.Module):
 
         Post-norm: the sums are normalised (original code). ``norm_first``: what goes into a sub-layer is.
         """
-        kept = x if at is None else rows_at(x, at)
+        kept = x if at is None else _rows_at(x, at)
         if self.norm_first:
             x = kept + attend(self.norm_1(x))
             return x + feed(self.norm_2(x))
@@ -204,9 +188,6 @@ class GPT(LanguageModel):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON) if config.norm_first else nn.Identity()
         initialise(self, config.init_std, generator)
-        for part in self.modules():
-            if isinstance(part, ShortConvolution):
-                nn.init.normal_(part.weight, std=_CONVOLUTION_STD, generator=generator)
         if config.norm_first:
             self._shrink_outputs()
 

@@ -272,7 +272,7 @@ def save(task: str, folder: Path, network: torch.nn.Module) -> Path:
 def test_logits_are_the_models_for_any_rows_sequences_and_lengths(form, n_outputs, n_sequences, released, tmp_path):
     torch.manual_seed(1)
     sizes = {"n_vocab": 50, "n_ctx": 16, "n_layer": 2, "n_head": 2, "n_embd": 8, "n_inner": 32, "n_special": 3}
-    config = ModelConfig(**sizes, original=released, conv_size=1 if released else 3, init_std=0.5)
+    config = ModelConfig(**sizes, original=released, smeared_keys=not released, init_std=0.5)
     model = ClassificationModel(GPT(config), form, n_outputs, 0.1, pooling=None if released else "mean").eval()
     if not released:
         model.ngrams = random_ngrams(2, n_outputs)

@@ -107,20 +107,16 @@ def test_gpt2_adapted_keeps_its_last_norm() -> None:
 
 
 @torch.no_grad()
-def test_a_short_convolution_channel_by_channel_and_place_by_place() -> None:
-    attention = Attention(dataclasses.replace(TINY, n_head=3, conv_size=3)).eval()
-    draws = torch.Generator().manual_seed(0)
-    attention.convolution.weight.normal_(generator=draws)
-    x = torch.randn(1, 5, 24, generator=draws)
-    plain, (before, two_before) = attention.qkv(x)[0], attention.convolution.weight
-    convolved = torch.stack(
-        [plain[t] + before * plain[max(0, t - 1)] + two_before * plain[max(0, t - 2)] for t in range(5)]
-    )
-    q, k, v = (part.view(5, 3, 8) for part in convolved.split(24, dim=-1))
+def test_smeared_keys_head_by_head_and_place_by_place() -> None:
+    attention = Attention(dataclasses.replace(TINY, n_head=3, smeared_keys=True)).eval()
+    attention.smear.copy_(torch.tensor([-2.0, 0.0, 3.0]))
+    x = torch.randn(1, 5, 24, generator=torch.Generator().manual_seed(0))
+    q, k, v = (part.view(5, 3, 8) for part in attention.qkv(x)[0].split(24, dim=-1))
     mixed = torch.zeros(5, 3, 8)
-    for head in range(3):
+    for head, share in enumerate(torch.sigmoid(attention.smear)):
         for at in range(5):
-            weights = (k[: at + 1, head] @ q[at, head] / 8**0.5).softmax(0)
+            keys = [(1 - share) * k[s, head] + share * k[max(0, s - 1), head] for s in range(at + 1)]
+            weights = torch.stack([q[at, head] @ key / 8**0.5 for key in keys]).softmax(0)
             mixed[at, head] = weights @ v[: at + 1, head]
     expected = attention.projection(mixed.view(1, 5, 24))
     torch.testing.assert_close(attention(x), expected)
@@ -129,7 +125,7 @@ def test_a_short_convolution_channel_by_channel_and_place_by_place() -> None:
     torch.testing.assert_close(attention.projection(again), expected)
 
 
-@pytest.mark.parametrize("changes", [{}, {"conv_size": 4}])
+@pytest.mark.parametrize("changes", [{}, {"smeared_keys": True}])
 def test_later_tokens_change_nothing_before_them(changes: dict[str, bool]) -> None:
     model, ids = tiny(**changes), tokens(1)
     changed = ids.clone()

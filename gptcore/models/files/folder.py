@@ -166,10 +166,7 @@ def block_tensors(model: Exported[ModelConfig]) -> Iterator[tuple[int, str, Tens
 
 def check_attention(config: ModelConfig) -> None:
     """:raises InputError: keys that no layout of others can say."""
-    require(
-        config.conv_size == 1,
-        f"model.conv_size = {config.conv_size}, expected 1: no layout of others holds such convolutions",
-    )
+    require(not config.smeared_keys, "model.smeared_keys = True, expected False: no layout of others holds such keys")
 
 
 def check_original(config: ModelConfig) -> None:
