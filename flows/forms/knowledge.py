@@ -91,6 +91,8 @@ class ReasonParameters(OnGraph):
 
         super()._look_up(store)
         _ = self.grounding, self.kagnet
+        if self.transe.rotation:
+            raise InputError("transe.rotation = true: expected false, as KagNET's paths are made of steps")
         if not form_of(spec := task_spec(self.task)).choices:
             raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
         fine_tuned_model(store, self.model, self.task)

@@ -28,6 +28,8 @@ class TransEConfig(SteppedConfig):
     """How many numbers a vector has; ERNIE and KagNET have 100."""
     norm: int = 2
     """Which norm of h + r - t is a fact's distance: 1 or 2."""
+    rotation: bool = False
+    """A relation turns each pair of numbers by an angle, as in RotatE, where otherwise it is a step; ``dim`` is even."""
     margin: float = _more_than_0(3.0)
     """What a fact's distance stays below (gamma)."""
     negatives: int = size(512)
@@ -56,6 +58,8 @@ class TransEConfig(SteppedConfig):
         super().__post_init__()
         if self.norm not in _NORMS:
             raise InputError(f"transe.norm = {self.norm}: expected 1 or 2")
+        if self.rotation and self.dim % 2:
+            raise InputError(f"transe.dim = {self.dim}: expected an even number where transe.rotation is true")
 
     def total_steps(self, n_facts: int) -> int:
         """Updates of the whole run, over ``n_facts`` to learn from."""

@@ -1,6 +1,7 @@
 """TransE: a relation is a step from one entity's vector to another's (Bordes et al. 2013, section 2).
 
-Also what such vectors say of a graph's entities, whose are alike; and what others report of them.
+Or a rotation of it, as in RotatE (Sun et al. 2019, section 3.1), which a relation that goes both ways needs: a step that
+leads back by itself is none at all. Also what such vectors say of a graph's entities, whose are alike; and what others report of them.
 
 Written here, as a library (PyKEEN) would bring thirty others in the place of this file, and a training loop of its own.
 
@@ -44,29 +45,39 @@ _NEVER = -1e9  # the logarithm of a weight that is 0
 class TransE(nn.Module):
     """Vectors of entities and of relations.
 
-    :param generator: where the first ones are drawn from, uniform within 6 / sqrt(D) (Bordes et al., Algorithm 1).
+    :param rotation: relations are D / 2 angles in place of steps; an entity's numbers are D / 2 complex ones.
+    :param generator: where the first ones are drawn from, uniform within 6 / sqrt(D) (Bordes et al., Algorithm 1), and
+        angles over the whole circle (Sun et al.).
     """
 
-    def __init__(self, n_entities: int, n_relations: int, dim: int, norm: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, n_entities: int, n_relations: int, dim: int, norm: int, generator: torch.Generator, rotation: bool = False
+    ) -> None:
         super().__init__()
         self.entities = nn.Embedding(n_entities, dim)
-        self.relations = nn.Embedding(n_relations, dim)
-        self.norm = norm
+        self.relations = nn.Embedding(n_relations, dim // 2 if rotation else dim)
+        self.norm, self.rotation = norm, rotation
         for part in (self.entities, self.relations):
-            nn.init.uniform_(part.weight, -6 / dim**0.5, 6 / dim**0.5, generator=generator)
+            most = torch.pi if rotation and part is self.relations else 6 / dim**0.5
+            nn.init.uniform_(part.weight, -most, most, generator=generator)
         with torch.no_grad():
-            for part in (self.entities, self.relations):
+            for part in (self.entities,) if rotation else (self.entities, self.relations):
                 part.weight.copy_(F.normalize(part.weight, dim=-1))
 
     def tails(self, heads: Tensor, relations: Tensor) -> Tensor:
         """Where the tails of facts would be: [Q] and [Q] -> [Q, D]."""
-        found: Tensor = self.entities(heads) + self.relations(relations)
-        return found
+        return self._moved(self.entities(heads), self.relations(relations))
 
     def heads(self, tails: Tensor, relations: Tensor) -> Tensor:
-        """Where the heads of facts would be: [Q] and [Q] -> [Q, D]."""
-        found: Tensor = self.entities(tails) - self.relations(relations)
-        return found
+        """Where the heads of facts would be: [Q] and [Q] -> [Q, D]. Turned back, they are as far off as their tails."""
+        return self._moved(self.entities(tails), -self.relations(relations))
+
+    def _moved(self, vectors: Tensor, relations: Tensor) -> Tensor:
+        if not self.rotation:
+            return vectors + relations
+        real, imaginary = vectors.chunk(2, dim=-1)
+        cos, sin = relations.cos(), relations.sin()
+        return torch.cat([real * cos - imaginary * sin, real * sin + imaginary * cos], dim=-1)
 
     def distances(self, places: Tensor, entities: Tensor) -> Tensor:
         """From places [Q, D] to entities' vectors [K, D]: [Q, K]."""

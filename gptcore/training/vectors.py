@@ -68,7 +68,8 @@ class RankMonitor(Monitor):
 def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
     config, graph = job.transe, KnowledgeGraph.load(job.graph)
     draws = rng.generator(config.seed, "vectors")
-    model = TransE(len(graph.entities), len(graph.relations), config.dim, config.norm, draws).to(world.device)
+    sizes = len(graph.entities), len(graph.relations), config.dim
+    model = TransE(*sizes, config.norm, draws, config.rotation).to(world.device)
     total_steps = config.total_steps(len(graph.facts["train"]))
     training = Training(
         model=model,

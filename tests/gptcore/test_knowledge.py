@@ -231,18 +231,32 @@ def test_the_worlds_questions_follow_from_its_graph_alone(tmp_path: Path) -> Non
 # --- vectors
 
 
-def model_of(graph: KnowledgeGraph, norm: int = 2) -> TransE:
-    return TransE(len(graph.entities), len(graph.relations), 8, norm, torch.Generator().manual_seed(3))
+def model_of(graph: KnowledgeGraph, norm: int = 2, rotation: bool = False) -> TransE:
+    return TransE(len(graph.entities), len(graph.relations), 8, norm, torch.Generator().manual_seed(3), rotation)
 
 
-@pytest.mark.parametrize(("norm", "temperature"), [(1, 1.0), (2, 1.0), (2, 0.0), (2, 2.5)])
-def test_the_loss_and_its_gradients_are_those_spelled_out(tmp_path: Path, norm: int, temperature: float) -> None:
+def gap(entities: torch.Tensor, relations: torch.Tensor, head: int, relation: int, tail: int) -> torch.Tensor:
+    """How far a fact's tail is from where it would be; angles are half as many as an entity's numbers."""
+    if len(relations[0]) == len(entities[0]):
+        return entities[head] + relations[relation] - entities[tail]
+    numbers = torch.complex(*entities.chunk(2, dim=1))
+    turned = torch.polar(torch.ones_like(relations[relation]), relations[relation])
+    return torch.view_as_real(numbers[head] * turned - numbers[tail]).flatten()
+
+
+@pytest.mark.parametrize(
+    ("norm", "temperature", "rotation"),
+    [(1, 1.0, False), (2, 1.0, False), (2, 0.0, False), (2, 2.5, False), (2, 1.0, True)],
+)
+def test_the_loss_and_its_gradients_are_those_spelled_out(
+    tmp_path: Path, norm: int, temperature: float, rotation: bool
+) -> None:
     """No negative is a fact to learn from (RotatE's loader): some have several tails, "hub" has everything for one."""
     hub = "".join(f"hub\tall\tp{x}{y}\n" for x in range(4) for y in range(4)) + "hub\tall\thub\n"
     files = grid(4)
     graph = read_graph(write(tmp_path, **{**files, "train": f"{files['train']}\np00\teast_of\tp22\n{hub}"}))
-    config = dataclasses.replace(CONFIG, norm=norm, temperature=temperature)
-    model = model_of(graph, norm)
+    config = dataclasses.replace(CONFIG, norm=norm, temperature=temperature, rotation=rotation)
+    model = model_of(graph, norm, rotation)
     (batch,) = Facts(graph, config, ALONE).update(5).micro_batches
     loss, _ = transe_objective(model, config)(batch)
     loss.backward()
@@ -252,14 +266,14 @@ def test_the_loss_and_its_gradients_are_those_spelled_out(tmp_path: Path, norm: 
     known = set(map(tuple, graph.facts["train"].tolist()))
     total, n_left = torch.zeros(()), []
     for head, relation, tail in batch["facts"].tolist():
-        near = F.logsigmoid(config.margin - torch.linalg.vector_norm(e[head] + r[relation] - e[tail], norm))
+        near = F.logsigmoid(config.margin - torch.linalg.vector_norm(gap(e, r, head, relation, tail), norm))
         far = []
         for side in range(2):
             facts = [
                 (head, relation, other) if side == 0 else (other, relation, tail)
                 for other in batch["negatives"].tolist()
             ]
-            places = [e[a] + r[kind] - e[b] for a, kind, b in facts if (a, kind, b) not in known]
+            places = [gap(e, r, *fact) for fact in facts if fact not in known]
             n_left.append(len(places))
             if places:
                 distances = torch.stack([torch.linalg.vector_norm(place, norm) for place in places])
@@ -275,21 +289,22 @@ def test_the_loss_and_its_gradients_are_those_spelled_out(tmp_path: Path, norm: 
         torch.testing.assert_close(ours[name], weight.grad, atol=1e-5, rtol=1e-3)
 
 
-def test_ranks_are_filtered_and_ties_fair(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rotation", [False, True])
+def test_ranks_are_filtered_and_ties_fair(tmp_path: Path, rotation: bool) -> None:
     graph = read_graph(write(tmp_path, **grid(4)))
-    model = model_of(graph)
+    model = model_of(graph, rotation=rotation)
     facts = graph.facts["test"]
     everything = {tuple(fact) for part in graph.facts.values() for fact in part.tolist()}
     e, r = model.entities.weight.detach().double(), model.relations.weight.detach().double()
     expected = []
     for head, relation, tail in facts.tolist():
         for side in range(2):
-            own, answer = float(torch.linalg.vector_norm(e[head] + r[relation] - e[tail])), tail if side == 0 else head
+            own, answer = float(gap(e, r, head, relation, tail).norm()), tail if side == 0 else head
             better = 0
             for other in range(len(graph.entities)):
                 fact = (head, relation, other) if side == 0 else (other, relation, tail)
                 if other != answer and fact not in everything:
-                    better += float(torch.linalg.vector_norm(e[fact[0]] + r[relation] - e[fact[2]])) < own
+                    better += float(gap(e, r, *fact).norm()) < own
             expected.append(1 + better)
     assert ranks(model, graph, facts, at_once=3).flatten().tolist() == expected
     with torch.no_grad():
@@ -309,6 +324,27 @@ def test_first_vectors_have_length_1_and_the_nearest_point_the_same_way() -> Non
     vectors = torch.tensor([[1.0, 0.0], [0.1, 0.02], [0.0, 3.0], [-5.0, 0.0], [8.0, 8.0]])
     assert nearest(vectors, 0, 3) == [1, 4, 2], "by the cosine, however long, and without itself"
     assert nearest(vectors, 3, 9) == [2, 4, 1, 0]
+
+
+def test_only_a_rotation_learns_what_goes_both_ways() -> None:
+    """Pairs that are spouses of each other, a few of which are known one way round: a step ranks the answer second."""
+    pairs = [(2 * i, 2 * i + 1) for i in range(12)]
+    turned = [(b, a) for a, b in pairs]
+    both = {"train": [*pairs, *turned[4:]], "test": turned[:4]}
+    facts = {split: np.array([(a, 0, b) for a, b in part]) for split, part in both.items()}
+    graph = KnowledgeGraph(tuple(f"p{i}" for i in range(24)), ("spouse",), facts)
+    found = {}
+    for rotation in (False, True):
+        model = model_of(graph, rotation=rotation)
+        config = dataclasses.replace(CONFIG, rotation=rotation, steps=300)
+        optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+        feed, objective = Facts(graph, config, ALONE), transe_objective(model, config)
+        for step in range(300):
+            optimizer.zero_grad()
+            objective(feed.update(step).micro_batches[0])[0].backward()
+            optimizer.step()
+        found[rotation] = link_prediction(ranks(model, graph, graph.facts["test"]))["mrr"]
+    assert found[False] <= 0.5 < found[True]
 
 
 def test_facts_are_told_by_relation_and_which_are_known_turned() -> None:
