@@ -159,6 +159,7 @@ _TAKEN = (
     "sinusoidal",
     "norm_first",
     "smeared_keys",
+    "rotary",
     "original",
 )
 """Settings that have to be the same where weights are taken over."""

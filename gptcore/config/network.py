@@ -102,11 +102,18 @@ class ModelConfig(TransformerConfig):
     smeared_keys: bool = False
     """Whether each key of the attention is mixed with the one before it, by a share that each head learns (Olsson et
     al. 2022)."""
+    rotary: bool = False
+    """Whether queries and keys are turned by their positions, beside the positions that are learned, so that attention
+    knows how far apart two tokens are (Su et al. 2021)."""
 
     def __post_init__(self) -> None:
         if not self.family:  # the one that has such norms
             object.__setattr__(self, "family", recorded_family({"norm_first": self.norm_first}).name)
         super().__post_init__()
+        if self.rotary and self.n_embd // self.n_head % 2:
+            raise InputError(
+                f"model.rotary = True: found heads of {self.n_embd // self.n_head} numbers, expected an even number"
+            )
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def step(
     for block, keys, values, newest in zip(model.blocks, cache.keys, cache.values, cache.newest, strict=True):
         assert isinstance(block, Block)
         smear = None if edges is None else partial(_smeared, block.attention, newest, edges)
-        attend = partial(_attend, block.attention, keys, values, into, end, mask, product, smear)
+        attend = partial(_attend, block.attention, keys, values, places, into, end, mask, product, smear)
         x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
     cache.lengths += T if counts is None else counts
     states: Tensor = model.norm(x)
@@ -228,6 +228,7 @@ def _attend(
     attention: Attention,
     keys: Tensor,
     values: Tensor,
+    places: Tensor,
     into: Tensor,
     end: int,
     mask: Tensor | None,
@@ -237,9 +238,12 @@ def _attend(
 ) -> Tensor:
     """Self-attention of new positions to themselves and to all before: [B, T, D] -> the same; ``keys`` are filled."""
     B, T, D = x.shape
-    q, k, v = product(attention.qkv, x).view(B * T, 3, D).unbind(1)
-    keys.view(-1, D).index_copy_(0, into, k if smear is None else smear(k.view(B, T, D)).view(-1, D))
-    values.view(-1, D).index_copy_(0, into, v)
+    q, k, v = product(attention.qkv, x).view(B, T, 3, D).unbind(2)
+    k = k if smear is None else smear(k)
+    if attention.rotary:
+        q, k = attention.rotated(q, places), attention.rotated(k, places)
+    keys.view(-1, D).index_copy_(0, into, k.reshape(-1, D))
+    values.view(-1, D).index_copy_(0, into, v.reshape(-1, D))
     heads = (t.reshape(B, -1, attention.n_head, D // attention.n_head) for t in (q, keys[:, :end], values[:, :end]))
     q, k, v = (t.transpose(1, 2) for t in heads)  # (B, H, T, D/H), (B, H, S, D/H) twice
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -45,6 +45,8 @@ from gptcore.models.network import LanguageModel, LayerStates, check_transfer, i
 from gptcore.models.products import Linear
 
 _SubLayer = Callable[[Tensor], Tensor]
+_SLOWEST = 10_000
+"""Positions in which the slowest pairs of numbers turn by nearly 1, where the fastest do in one (Su et al. 2021)."""
 
 
 class Attention(nn.Module):
@@ -58,20 +60,21 @@ class Attention(nn.Module):
         self.qkv = Linear(config.n_embd, 3 * config.n_embd)
         self.projection = Linear(config.n_embd, config.n_embd)
         self.smear = nn.Parameter(torch.zeros(config.n_head)) if config.smeared_keys else None
+        self.rotary = config.rotary
 
     def forward(
-        self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, previous: Tensor | None = None
+        self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, folded: Branches | None = None
     ) -> Tensor:
         """[B, T, D] -> [B, T, D]; where ``visible``, [B, 1, T, T] bool, is given, it says what each position sees.
 
         With ``at`` [B, N], positions of each row: what these get, [B, N, D]; ``visible`` then is [B, 1, N, T].
-        ``previous``, [B, T]: where in its row the token before each one stands; None: one place before it.
+        ``folded`` says where tokens stand that are not one after the other.
         """
         B, T, D = x.shape
         qkv = self.qkv(x)
-        if self.smear is not None:
+        if self.smear is not None or self.rotary:
             q, k, v = torch.split(qkv, D, dim=-1)
-            qkv = torch.cat([q, self.smeared(k, _before(k, previous)), v], dim=-1)
+            qkv = torch.cat([*self._placed(q, k, folded), v], dim=-1)
         rate = self.attn_pdrop if self.training else 0.0
         own_kernel = at is None and (visible is None or keeps_weights(B, T, self.n_head))
         if own_kernel and is_faster(qkv, rate, self.training):
@@ -91,11 +94,32 @@ class Attention(nn.Module):
         """How much each position asks for each, before the softmax and the mask: [B, T, D] -> [B, H, T, T]."""
         B, T, D = x.shape
         q, k = torch.split(F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D]), D, dim=-1)
-        if self.smear is not None:
-            k = self.smeared(k, _before(k, None))
+        q, k = self._placed(q, k, None)
         q, k = (part.view(B, T, self.n_head, D // self.n_head).transpose(1, 2) for part in (q, k))  # (B, H, T, D/H)
         found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
         return found
+
+    def _placed(self, q: Tensor, k: Tensor, folded: Branches | None) -> tuple[Tensor, Tensor]:
+        """Queries and keys, [B, T, D] each, as what stands before them and where they stand makes them."""
+        if self.smear is not None:
+            k = self.smeared(k, _before(k, None if folded is None else folded.previous))
+        if self.rotary:
+            positions = torch.arange(q.shape[1], device=q.device) if folded is None else folded.positions
+            q, k = self.rotated(q, positions), self.rotated(k, positions)
+        return q, k
+
+    def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Queries or keys, [B, T, D], turned by their positions, [T] or [B, T]: -> the same.
+
+        Each pair of a head's numbers turns by an angle that grows with the position, from pair to pair more slowly, so
+        that the product of two of them depends on how far apart they are (Su et al. 2021, "RoFormer", section 3.2.2).
+        """
+        halves = x.unflatten(-1, (self.n_head, 2, -1))  # (B, T, H, 2, D/H/2)
+        rates = _SLOWEST ** -torch.linspace(0, 1, halves.shape[-1] + 1, device=x.device)[:-1]
+        angles = positions[..., None, None] * rates  # ([B,] T, 1, D/H/2)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        first, second = halves.unbind(-2)
+        return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-2).flatten(-3)
 
     def smeared(self, k: Tensor, before: Tensor) -> Tensor:
         """Keys, each mixed with the one before it in the share that its head has learnt: [B, T, D] twice -> the same.
@@ -147,10 +171,10 @@ class Block(nn.Module):
         self.norm_2 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
 
     def forward(
-        self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, previous: Tensor | None = None
+        self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, folded: Branches | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D], or [B, N, D]; ``visible``, ``at`` and ``previous`` as in :class:`Attention`."""
-        return self.joined(x, lambda states: self.attention(states, visible, at, previous), self.feed_forward, at)
+        """[B, T, D] -> [B, T, D], or [B, N, D]; ``visible``, ``at`` and ``folded`` as in :class:`Attention`."""
+        return self.joined(x, lambda states: self.attention(states, visible, at, folded), self.feed_forward, at)
 
     def attention_scores(self, x: Tensor) -> Tensor:
         """See :meth:`Attention.scores`, of what the block gets."""
@@ -258,10 +282,10 @@ class GPT(LanguageModel):
         *blocks, last = self.blocks
         x = self._embedded(found, table)
         for block in blocks:
-            x = block(x, found.visible, previous=found.previous)
+            x = block(x, found.visible, folded=found)
         at = found.places.gather(2, ends[..., None])[..., 0]  # (B, C)
         visible = found.visible.gather(2, at[:, None, :, None].expand(-1, -1, -1, x.shape[1]))  # (B, 1, C, L)
-        return self._normalised(last(x, visible, at, found.previous))
+        return self._normalised(last(x, visible, at, found))
 
     def _normalised(self, x: Tensor) -> Tensor:
         """States after the last block as the softmax and the heads get them: [..., D] -> the same."""
@@ -288,7 +312,7 @@ class GPT(LanguageModel):
         found = fold(tokens, ends)
         x = self._embedded(found, table)  # (B, L, D)
         for block in self.blocks:
-            x = block(x, found.visible, previous=found.previous)
+            x = block(x, found.visible, folded=found)
         x = self._normalised(x)
         B, L, _ = x.shape
         first = (torch.arange(B) * L)[:, None, None]  # (B, 1, 1)

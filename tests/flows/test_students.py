@@ -52,7 +52,7 @@ NOWHERE = Artifact("pretrain", "0" * 64, "/nowhere")
 @pytest.mark.parametrize(
     ("network", "expected"),
     [
-        (ModelConfig(n_layer=4, smeared_keys=True), [("gpt", 2), ("gpt", 1), ("gpt", 2)]),
+        (ModelConfig(n_layer=4, smeared_keys=True, rotary=True), [("gpt", 2), ("gpt", 1), ("gpt", 2)]),
         (ModelConfig(n_layer=2, family="gpt2"), [("gpt2", 1), ("gpt2", 1)]),
         (EncoderConfig(n_layer=12), [("distilbert", 6), ("distilbert", 3), ("tinybert", 6), ("bert", 6)]),
         (EncoderConfig(n_layer=5), [("distilbert", 2), ("distilbert", 1), ("bert", 2)]),

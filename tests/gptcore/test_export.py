@@ -333,6 +333,7 @@ TO_TRANSFORMERS = {"GPT-1": "tokenizer", "GPT-2": "byte_tokenizer"}
         ("GPT-1", {"n_inner": 48}, r"model\.n_inner = 48, expected 4 \* model\.n_embd = 96"),
         ("GPT-1", {"norm_first": True}, "tokenizer: a word one, expected a byte-level one for gpt2"),
         ("GPT-1", {"smeared_keys": True}, r"model\.smeared_keys = True, expected False"),
+        ("GPT-2", {"rotary": True, "norm_first": True}, r"model\.rotary = True, expected False"),
         ("GPT-2", {"smeared_keys": True, "norm_first": True}, r"model\.smeared_keys = True, expected False"),
         ("release", {"n_inner": 48}, r"model\.n_inner = 48, expected 4 \* model\.n_embd = 96"),
         ("release", {"norm_first": True}, r"model\.norm_first = True"),

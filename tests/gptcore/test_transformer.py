@@ -125,7 +125,35 @@ def test_smeared_keys_head_by_head_and_place_by_place() -> None:
     torch.testing.assert_close(attention.projection(again), expected)
 
 
-@pytest.mark.parametrize("changes", [{}, {"smeared_keys": True}])
+@torch.no_grad()
+def test_rotary_positions_turn_pairs_of_numbers_and_tell_distances_alone() -> None:
+    attention = Attention(dataclasses.replace(TINY, n_head=3, rotary=True)).eval()
+    x = torch.randn(1, 5, 24, generator=torch.Generator().manual_seed(0))
+    q, k, v = (part.view(5, 3, 8) for part in attention.qkv(x)[0].split(24, dim=-1))
+    rates = torch.tensor([1.0, 1e-1, 1e-2, 1e-3])  # a head of 8 numbers has 4 pairs
+
+    def turned(vector: torch.Tensor, at: int) -> torch.Tensor:
+        return torch.complex(*vector.chunk(2)) * torch.polar(torch.ones(4), at * rates)
+
+    mixed = torch.zeros(5, 3, 8)
+    for head in range(3):
+        for at in range(5):
+            keys = [turned(k[s, head], s) for s in range(at + 1)]
+            products = [(turned(q[at, head], at) * key.conj()).sum().real for key in keys]
+            mixed[at, head] = (torch.stack(products) / 8**0.5).softmax(0) @ v[: at + 1, head]
+    expected = attention.projection(mixed.view(1, 5, 24))
+    torch.testing.assert_close(attention(x), expected)
+    scores = attention.scores(x).masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
+    again = (scores.softmax(-1) @ v[None].transpose(1, 2)).transpose(1, 2).reshape(1, 5, 24)
+    torch.testing.assert_close(attention.projection(again), expected)
+    same = attention.scores(x[:, :1].expand(-1, 5, -1))[0, 0]
+    assert same[4, 2] == pytest.approx(same[2, 0].item(), abs=1e-5)
+    assert same[4, 1] != pytest.approx(same[2, 0].item(), abs=1e-5)
+    with pytest.raises(InputError, match="found heads of 3 numbers, expected an even number"):
+        dataclasses.replace(TINY, n_head=8, rotary=True)
+
+
+@pytest.mark.parametrize("changes", [{}, {"smeared_keys": True}, {"rotary": True}])
 def test_later_tokens_change_nothing_before_them(changes: dict[str, bool]) -> None:
     model, ids = tiny(**changes), tokens(1)
     changed = ids.clone()

@@ -166,7 +166,8 @@ def block_tensors(model: Exported[ModelConfig]) -> Iterator[tuple[int, str, Tens
 
 def check_attention(config: ModelConfig) -> None:
     """:raises InputError: keys that no layout of others can say."""
-    require(not config.smeared_keys, "model.smeared_keys = True, expected False: no layout of others holds such keys")
+    for name in ("smeared_keys", "rotary"):
+        require(not getattr(config, name), f"model.{name} = True, expected False: no layout of others holds such keys")
 
 
 def check_original(config: ModelConfig) -> None:
