@@ -1,4 +1,4 @@
-"""What a folder holds of each dataset beside what is published, fetching what it lacks; what one task holds, and says."""
+"""What a folder holds of each dataset beside what is published, fetching what it lacks, what tasks hold and say."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ def _prediction(store: Store, graph: Artifact, vectors: Artifact) -> Analysis:
             scores = [100 * result.figures[f"{split}/{name}"] for name in _METRICS]
             rank = f"{result.figures[f'{split}/mean_rank']:,.0f}"
             method = "RotatE" if config.get("rotation") else "TransE"
-            body.append((f"{method}, {config.get('dim', 100)} numbers: {split}", "ours", *map(one_decimal, scores), rank))
+            name = f"{method}, {config.get('dim', 100)} numbers: {split}"
+            body.append((name, "ours", *map(one_decimal, scores), rank))
             metrics |= {f"{split}/{name}": score for name, score in zip(_METRICS, scores, strict=True)}
     known = GRAPHS.get((counts.entities, counts.relations), "")
     for row in PUBLISHED.get(known, ()):

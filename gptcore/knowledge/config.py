@@ -29,7 +29,7 @@ class TransEConfig(SteppedConfig):
     norm: int = 2
     """Which norm of h + r - t is a fact's distance: 1 or 2."""
     rotation: bool = False
-    """A relation turns each pair of numbers by an angle, as in RotatE, where otherwise it is a step; ``dim`` is even."""
+    """Whether a relation turns each pair of numbers by an angle, as in RotatE, and is no step; ``dim`` is even then."""
     margin: float = _more_than_0(3.0)
     """What a fact's distance stays below (gamma)."""
     negatives: int = size(512)

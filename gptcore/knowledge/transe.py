@@ -1,7 +1,8 @@
 """TransE: a relation is a step from one entity's vector to another's (Bordes et al. 2013, section 2).
 
-Or a rotation of it, as in RotatE (Sun et al. 2019, section 3.1), which a relation that goes both ways needs: a step that
-leads back by itself is none at all. Also what such vectors say of a graph's entities, whose are alike; and what others report of them.
+Or a rotation of it, as in RotatE (Sun et al. 2019, section 3.1), which a relation that goes both ways needs: a step
+that leads back by itself is none at all. Also what such vectors say of a graph's entities, whose are alike; and what
+others report of them.
 
 Written here, as a library (PyKEEN) would bring thirty others in the place of this file, and a training loop of its own.
 

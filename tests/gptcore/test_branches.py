@@ -74,7 +74,12 @@ def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: TaskBat
 
 
 @settings(deadline=None, max_examples=25)
-@given(batch=batches, changes=st.sampled_from([{}, {"original": True}, {"norm_first": True}, {"smeared_keys": True, "rotary": True}]))
+@given(
+    batch=batches,
+    changes=st.sampled_from(
+        [{}, {"original": True}, {"norm_first": True}, {"smeared_keys": True}, {"smeared_keys": True, "rotary": True}]
+    ),
+)
 def test_shared_states_give_the_logits_losses_and_gradients_of_separate_ones(
     batch: TaskBatch, changes: dict[str, bool]
 ) -> None:

@@ -75,7 +75,7 @@ def test_a_step_gives_the_states_of_all_new_tokens_of_a_batch():
 @pytest.mark.parametrize("lengths", [[3, 3, 3], [1, 5, 2], [12, 1, 4], [30, 2, 11]])
 def test_texts_of_any_lengths_are_read_together_as_each_alone(open_model, lengths):
     """Over 30 tokens more, through the ends of three contexts, which every text meets at a token of its own."""
-    model = lstm() if open_model == "lstm" else gpt(smeared_keys=open_model == "smeared", rotary=open_model == "smeared")
+    model = lstm() if open_model == "lstm" else gpt(smeared_keys=(smeared := open_model == "smeared"), rotary=smeared)
     texts = [random_ids(length + 30, seed) for seed, length in enumerate(lengths)]
     together, alone = open_reader(model, 3), [open_reader(model) for _ in texts]
     new = [text[:length] for text, length in zip(texts, lengths, strict=True)]
