@@ -1,8 +1,7 @@
-"""What a folder holds of each dataset beside what is published, fetching what it lacks, what tasks hold and say."""
+"""What a folder holds of each dataset beside what is published, fetching what it lacks, and what one task holds."""
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections import Counter, defaultdict
@@ -12,11 +11,9 @@ from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
-from flows.forms.checks import chosen_tasks
-from flows.forms.readers import listed, task_name
+from flows.forms.readers import task_name
 from gptcore.base.addresses import refuse_password, without_password
 from gptcore.base.errors import InputError, require
-from gptcore.base.files import write_bytes_atomic
 from gptcore.base.filesystems import exists, file_system, is_synthetic
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, has_blimp, read_paradigm
@@ -37,14 +34,12 @@ from gptcore.nlu.readers import (
 )
 from gptcore.nlu.readers.winograd import read_dprd
 from gptcore.nlu.registry import BEYOND, REGISTRY, TaskSpec, task_spec
-from gptcore.nlu.texts import training_texts
 
 _SPLITS = ("train", "dev", "test")
 _LAYOUTS = {"race": "json", "squad": "json"}
 _NAMED = 4  # files, beyond which their number says more
 _LABELS = 30  # lines; a task may have a thousand
 _SHOWN = 160  # characters of a text
-_ROWS = 100  # of a document: a corpus holds out whole ones
 
 _Row = TypeVar("_Row")
 
@@ -129,28 +124,6 @@ def get_datasets(names: list[str], to: str, mirror: str = "") -> None:
     if failed:
         raise FetchError(f"{', '.join(failed)}: not fetched; the reasons stand above")
     require(len(refused) < len(wanted), f"{', '.join(refused)}: has to be asked for; how stands above")
-
-
-def write_texts(datasets_url: str, to: str, wanted: str = "") -> None:
-    """Write what the training rows of tasks say to NAME.jsonl of a folder, as documents for a corpus.
-
-    :param to: a folder on this machine; made if it is not there.
-    :param wanted: tasks with commas between them, files of own ones, too; empty: those of the twelve that are there.
-    :raises InputError: a task that is not there or cannot be read, or a folder that cannot be written.
-    """
-    require("://" not in to, f"--to: found {to!r}, expected a folder on this machine")
-    for task in chosen_tasks(listed(wanted), datasets_url):
-        rows = list(_counted(training_texts(task.spec, datasets_url), task.name, "train"))
-        documents = ["\n\n".join(rows[first : first + _ROWS]) for first in range(0, len(rows), _ROWS)]
-        lines = [json.dumps({"text": document}, ensure_ascii=False) + "\n" for document in documents]
-        path = Path(to, f"{task.name}.jsonl")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes_atomic(path, "".join(lines).encode())
-        except OSError as error:
-            raise InputError(f"--to {to}: cannot be written ({error.strerror}), expected a folder") from None
-        words = sum(len(document.split()) for document in documents)
-        print(f"{path}: {len(documents):,} documents, {words:,} words", flush=True)
 
 
 def _fetched(origin: Origin) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from flows.cli.main import main
-from gptcore.config import CorpusConfig
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.origins import ORIGINS
 from gptcore.nlu.registry import BEYOND
-from gptcore.text.corpus import build_corpus
-from gptcore.text.sources import RawCorpus
 from tests.expected import expected
 from tests.gptcore import datasets as written
 from tests.gptcore.file_server import FileServer, file_server
@@ -160,35 +156,6 @@ def test_what_has_to_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "--to: found 's3://bucket/data', expected a folder on this machine" in capsys.readouterr().err
     assert main(["datasets", "get", "snil", "--to", str(tmp_path)]) == 2
     assert "did you mean snli?" in capsys.readouterr().err
-
-
-def test_training_texts_become_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each text once, without labels, and no part of another; what of it a corpus holds out are whole documents."""
-    data, books = tmp_path / "data", tmp_path / "books"
-    for task in ("rte", "race"):
-        written.write_task(str(data), REGISTRY[task], rows=230)
-    phrases = ["a fine film", "fine", "a dull and endless film", "dull and endless", "a fine film", "an  odd one"]
-    rows = "".join(f"{text}\t{number % 2}\n" for number, text in enumerate(phrases))
-    written.write_bytes(f"{data}/SST-2/train.tsv", f"sentence\tlabel\n{rows}".encode())
-    written.write_bytes(f"{data}/SST-2/dev.tsv", b"sentence\tlabel\nnobody has read this\t1\n")
-    assert main(["datasets", "texts", "--datasets", str(data), "--to", str(books)]) == 0
-    printed = capsys.readouterr().out
-    assert f"{books / 'sst2.jsonl'}: 1 documents, 11 words\n" in printed
-    said = {path.stem: [json.loads(line)["text"] for line in path.open()] for path in books.iterdir()}
-    assert set(said) == {"rte", "race", "sst2"}
-    assert said["sst2"] == ["a fine film\n\na dull and endless film\n\nan odd one"]
-    assert len(said["rte"]) == 3
-    lines = "\n\n".join(said["rte"]).split("\n")
-    texts = {" ".join(text.split()) for row in load_task("rte", str(data), "train") for text in row.fields}
-    assert set(lines) - {""} <= texts
-    assert all(any(text in line for line in lines) for text in texts)
-    assert len(set(lines) - {""}) == len([line for line in lines if line])
-    report = build_corpus(RawCorpus.at(str(books)), tmp_path / "corpus", CorpusConfig(validation_fraction=0.3))
-    assert report["documents"]["kept"] == report["documents"]["read"] - report["documents"]["dropped"]["too short"]
-    assert main(["datasets", "texts", "--datasets", str(data), "--to", str(books), "--tasks", "cola"]) == 2
-    assert "cola" in capsys.readouterr().err
-    assert main(["datasets", "texts", "--datasets", str(data), "--to", str(books / "rte.jsonl")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_both_commands_explain_themselves(capsys: pytest.CaptureFixture[str]) -> None:
