@@ -99,7 +99,7 @@ def test_an_unknown_preset_names_the_known_ones() -> None:
 def test_the_best_preset_is_the_long_one_but_for_what_makes_it_look_up_what_was_said() -> None:
     extended, found = preset_named("long"), preset_named("best")
     assert isinstance(extended.model, ModelConfig)
-    assert found.model == dataclasses.replace(extended.model, smeared_keys=True)
+    assert found.model == dataclasses.replace(extended.model, smeared_keys=True, rotary=True)
     changed = {"optimizer", "lr", "steps", "repeating_steps", "repeating_share", "eval_every", "checkpoint_every"}
     ours, theirs = (dataclasses.asdict(each.pretrain) for each in (found, extended))
     assert {name for name in ours if ours[name] != theirs[name]} == changed
