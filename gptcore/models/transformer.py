@@ -114,7 +114,7 @@ class Attention(nn.Module):
         Each pair of a head's numbers turns by an angle that grows with the position, from pair to pair more slowly, so
         that the product of two of them depends on how far apart they are (Su et al. 2021, "RoFormer", section 3.2.2).
         """
-        halves = x.unflatten(-1, (self.n_head, 2, -1))  # (B, T, H, 2, D/H/2)
+        halves = x.view(*x.shape[:2], self.n_head, 2, -1)  # (B, T, H, 2, D/H/2)
         rates = _SLOWEST ** -torch.linspace(0, 1, halves.shape[-1] + 1, device=x.device)[:-1]
         angles = positions[..., None, None] * rates  # ([B,] T, 1, D/H/2)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
