@@ -6,7 +6,7 @@ H heads, D width, V embedding rows.
 A :class:`Reader` gives after each token the logits that the network's own forward pass gives for the text so far, for
 several texts at once, each of its own length and as if it were alone. The Transformer keeps every layer's keys and
 values, so that a token costs one position's work instead of S positions'.
-Its positions are learned and come in before the first layer, so a cached key belongs to its position for good: a text
+Its positions come in before the first layer, or turn the keys, so a cached key belongs to its position for good: a text
 that outgrows n_ctx cannot be moved along by one. Its newest half is encoded again from position 0, which costs one pass
 every n_ctx / 2 tokens. The LSTM keeps its state and has no such bound.
 """
@@ -25,10 +25,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gptcore.families import FAMILIES
+from gptcore.models.attention import Attention
 from gptcore.models.cpu import Products
 from gptcore.models.lstm import LSTM
 from gptcore.models.network import LanguageModel
-from gptcore.models.transformer import GPT, Attention, Block, FeedForward
+from gptcore.models.transformer import GPT, Block, FeedForward
 
 
 class Reader(ABC):

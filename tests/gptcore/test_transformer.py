@@ -15,9 +15,9 @@ from gptcore import GPT
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig
 from gptcore.models import cpu as module
+from gptcore.models.attention import Attention
 from gptcore.models.cpu import causal_mask, cpu_attention, dropout, keep_mask, visible_mask
 from gptcore.models.encoder_parts import SelfAttention
-from gptcore.models.transformer import Attention
 from gptcore.training import checkpoint
 
 TINY = ModelConfig(n_vocab=50, n_ctx=16, n_layer=2, n_head=12, n_embd=24, n_inner=96)
