@@ -25,12 +25,12 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_object, write_json_atomic
 from gptcore.base.seeds import below, derive_seed, sample_bits, uniforms
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.word_edges import BEGINS, word_edges
 
 PIECES_FILE = "pieces.json"
 _ROLES = ("pad", "cls", "sep", "mask")
 _WHAT = "what the vocabulary of a folder of shards with sentence borders is made of"
 _UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT's released vocabulary keeps free
-_WORD_MARK, _TAIL_MARK = "\u2581", "##"  # of SentencePiece, before a word; of WordPiece, before what goes on a word
 Ids = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _PLANES = 4  # numbers drawn for each position: order, size, what it becomes, which word
@@ -65,7 +65,8 @@ class PieceTable:
         special = np.array([bool(_UNUSED.fullmatch(piece)) for piece in pieces])
         special[list(specials)] = True
         roles = {role: int(getattr(specials, role)) for role in _ROLES}
-        return cls(len(pieces), **roles, special=special, tail=_tails(pieces) & ~special)
+        edges = word_edges(tokenizer.kind, pieces, np.flatnonzero(special))
+        return cls(len(pieces), **roles, special=special, tail=edges & BEGINS == 0)
 
     def save(self, folder: Path) -> None:
         """Write ``pieces.json`` into a local folder that is there."""
@@ -98,16 +99,6 @@ def _flags(listed: list[Any], n_vocab: int, where: str) -> npt.NDArray[np.bool_]
     flags = np.zeros(n_vocab, bool)
     flags[listed] = True
     return flags
-
-
-def _tails(pieces: list[str]) -> npt.NDArray[np.bool_]:
-    """[V] which pieces go on a word. Of SentencePiece's those without a mark that hold a letter or a digit: signs alone
-    are words of their own (ALBERT's original code)."""
-    if any(piece.startswith(_WORD_MARK) for piece in pieces):
-        found = [piece[:1] != _WORD_MARK and any(map(str.isalnum, piece)) for piece in pieces]
-    else:
-        found = [piece.startswith(_TAIL_MARK) and piece != _TAIL_MARK for piece in pieces]
-    return np.array(found, bool)
 
 
 @dataclass(frozen=True)

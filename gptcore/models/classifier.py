@@ -184,7 +184,8 @@ class Classifier(nn.Module, ABC):
 
         def made() -> Classifier:
             classifier = kind.over(build_model(network), *given)
-            classifier.ngrams = NGrams(longest, classifier.n_outputs) if longest else None
+            edges = torch.zeros(network.n_vocab + network.n_special, dtype=torch.uint8)
+            classifier.ngrams = NGrams(longest, classifier.n_outputs, edges) if longest else None
             return classifier
 
         with shapes_only():  # the sizes may be anybody's

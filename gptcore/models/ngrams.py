@@ -1,12 +1,13 @@
-"""A linear layer on the n-grams of a sequence's pieces: what its words alone tell, beside what a network makes of them.
+"""A linear layer on the words of a sequence and the n-grams of its pieces: what these alone tell, beside what a network
+makes of them.
 
-n-grams are hashed, as fastText's are (Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification"), and
-weighted by tf-idf, each counted once: an embedding's row for each bucket. A sequence of two texts has those of each
-apart, and is told how much of either the other has, by rarity: which of two texts' words are the same no sum over words
-of both can tell.
+Both are hashed, as fastText's are (Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification"), and weighted
+by tf-idf, each counted once: an embedding's row for each bucket. A sequence of two texts has those of the first alone,
+of the second alone and of both apart, and is told how much of either the other has, by rarity: which of two texts'
+words are the same no sum over words of both can tell.
 
-B batch, C sequences an example, R = B*C, T positions, L lengths of n-grams, K outputs, F numbers that say how much two
-texts share.
+B batch, C sequences an example, R = B*C, T positions, K outputs; L kinds of grams: n-grams of each length, and words;
+F numbers that say how much two texts share.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.text.word_edges import BEGINS, ENDS
+
 BUCKETS = 1 << 16
-"""Of n-grams, wherever they stand."""
-ROWS = 2 * BUCKETS + 1
-"""Of the table: of each bucket an even one before the delimiter and the next one behind it; the last is padding."""
+"""Of grams, wherever they stand."""
+SIDES = 3
+FIRST, SECOND, BOTH = range(SIDES)
+"""Which texts have one: that before the delimiter alone, that behind it alone, both."""
+ROWS = SIDES * BUCKETS + 1
+"""Of the table: of each bucket one for each side; the last is padding."""
 _FACTOR, _PRIME = 1_000_003, (1 << 31) - 1
 _LEAST = 1e-9
 
 
 class Grams(NamedTuple):
-    """The n-grams of some sequences as rows of the table, those of each length ascending: [R, L, T] each."""
+    """The grams of some sequences as rows of the table: [R, L, T] each."""
 
     rows: Tensor
-    first: Tensor
-    """Whether it is the first of equal ones, and no padding."""
-    shared: Tensor
-    """Whether it is the last of equal ones before the delimiter that stand behind it, too."""
+    counted: Tensor
+    """Whether it stands for all equal ones; the sides of those that do not are not told."""
 
 
 class NGrams(nn.Module):
@@ -40,6 +44,7 @@ class NGrams(nn.Module):
 
     :param longest: pieces of the longest n-grams; all shorter ones count, too.
     :param n_outputs: K.
+    :param edges: of each id 1 if it begins a word, 2 if it ends one, 3 for both, see :mod:`gptcore.text.word_edges`.
     :param delimiter: id of the token that stands between two texts; -1: there is none.
     """
 
@@ -48,54 +53,77 @@ class NGrams(nn.Module):
     bias: Tensor
     rarity: Tensor
     known: Tensor
+    edges: Tensor
     delimiter: Tensor
 
-    def __init__(self, longest: int, n_outputs: int, delimiter: int = -1) -> None:
+    def __init__(self, longest: int, n_outputs: int, edges: Tensor, delimiter: int = -1) -> None:
         super().__init__()
         self.longest = longest
         self.register_buffer("weight", torch.zeros(ROWS, n_outputs))
-        self.register_buffer("shared", torch.zeros(2 * longest + 2, n_outputs))
+        self.register_buffer("shared", torch.zeros(2 * (longest + 1) + 2, n_outputs))
         self.register_buffer("bias", torch.zeros(n_outputs))
         self.register_buffer("rarity", torch.zeros(BUCKETS + 1))
         self.register_buffer("known", torch.zeros(ROWS, dtype=torch.bool))
+        self.register_buffer("edges", edges)
         self.register_buffer("delimiter", torch.tensor(delimiter))
 
     def grams(self, tokens: Tensor, ends: Tensor) -> Grams:
         """Those of sequences [B, C, T] up to their last positions [B, C]."""
         width, last = tokens.shape[2], ends.flatten()[:, None]  # (R, 1)
-        text = F.pad(tokens.flatten(0, 1), (0, self.longest - 1))  # (R, T + L - 1)
+        text = F.pad(tokens.flatten(0, 1), (0, self.longest - 1))  # (R, T + L - 2)
         at = torch.arange(text.shape[1], device=tokens.device)
         behind = ((text == self.delimiter) & (at <= last)).long().cumsum(dim=1).clamp(max=1)
         code, found = text[:, :width], []
         for n in range(self.longest):
             if n:
                 code = (code * _FACTOR + text[:, n : n + width] + 1) % _PRIME
-            row = code % BUCKETS * 2 + behind[:, n : n + width]
-            found.append(torch.where(at[n : n + width] <= last, row, ROWS - 1))
-        rows = torch.stack(found, dim=1).sort(dim=2).values
-        first = F.pad(rows[..., 1:] != rows[..., :-1], (1, 0), value=True) & (rows < ROWS - 1)
-        shared = F.pad((rows[..., 1:] == rows[..., :-1] + 1) & (rows[..., :-1] % 2 == 0), (0, 1))
-        return Grams(rows, first, shared)
+            gram = code % BUCKETS * 2 + behind[:, n : n + width]
+            found.append(torch.where(at[n : n + width] <= last, gram, 2 * BUCKETS))
+        found.append(self._words(text[:, :width], at[:width], last, behind[:, :width]))
+        grams = torch.stack(found, dim=1).sort(dim=2).values
+        second, changes = grams % 2, (grams[..., 1:] != grams[..., :-1]).long()
+        # Of equal ones the last of the first text stands next to the first of the second.
+        counted = torch.where(second == 0, F.pad(changes, (0, 1), value=1), F.pad(changes, (1, 0), value=1))
+        meet = ((grams[..., 1:] == grams[..., :-1] + 1) & (second[..., :-1] == 0)).long()
+        side = second + F.pad(meet, (0, 1)) * BOTH
+        real = grams < 2 * BUCKETS
+        rows = torch.where(real, grams // 2 * SIDES + side, ROWS - 1)
+        return Grams(rows, (counted > F.pad(meet, (1, 0))) & real)
+
+    def _words(self, tokens: Tensor, at: Tensor, last: Tensor, behind: Tensor) -> Tensor:
+        """Bucket and text of each word of sequences [R, T], the first one first, as grams are: [R, T].
+
+        A word's code is a sum over its pieces, in which each piece but the last one stands with the next.
+        """
+        edges, width = self.edges[tokens], tokens.shape[1]
+        ends = (edges >= ENDS) | (F.pad(edges[:, 1:], (0, 1)) % 2 == BEGINS)
+        ends = (ends & (at < last)) | (at == last)
+        following = F.pad(tokens[:, 1:], (0, 1)) + 1
+        codes = ((tokens + 1) * _FACTOR + torch.where(ends, 0, (tokens + 1) * following)) % _PRIME
+        place = torch.where(ends, ends.long().cumsum(dim=1) - 1, width)
+        sums = torch.zeros_like(F.pad(tokens, (0, 1))).scatter(1, place, codes.cumsum(dim=1) * 2 + behind)[:, :width]
+        words = sums // 2 - F.pad(sums[:, :-1] // 2, (1, 0))
+        return torch.where(at < ends.sum(dim=1, keepdim=True), words % BUCKETS * 2 + sums % 2, 2 * BUCKETS)
 
     def shares(self, grams: Grams) -> Tensor:
-        """How much each counts: as it is rare, once a text, whose squares' sum is 1, and what is not known nothing;
-        [R, L, T].
+        """How much each counts: as it is rare, once a text, and what is not known nothing; the sum of the squares of
+        each kind and side is 1: [R, L, T].
         """
-        found = self.rarity[grams.rows // 2] * (grams.first & self.known[grams.rows])
-        second = grams.rows % 2 == 1
-        norms = [torch.linalg.vector_norm(found * side, dim=(1, 2), keepdim=True) for side in (~second, second)]
-        return found / torch.where(second, norms[1], norms[0]).clamp_min(_LEAST)
+        found = self.rarity[grams.rows // SIDES] * (grams.counted & self.known[grams.rows])
+        side = grams.rows % SIDES
+        squares = torch.stack([(found.square() * (side == each)).sum(dim=2) for each in range(SIDES)], dim=2)
+        return found / squares.sqrt().gather(2, side).clamp_min(_LEAST)
 
     def common(self, grams: Grams) -> Tensor:
-        """How much of either text's n-grams the other has, by rarity, for each length, and the logarithms of how many
+        """How much of either text's grams the other has, by rarity, for each kind, and the logarithms of how many
         pieces each has: [R, F].
         """
-        rarity, second = self.rarity[grams.rows // 2], grams.rows % 2 == 1
-        both = (rarity * grams.shared).sum(dim=2)  # (R, L)
-        sides = [(rarity * (grams.first & side)).sum(dim=2).clamp_min(_LEAST) for side in (~second, second)]
-        real = grams.rows[:, 0] < ROWS - 1  # (R, T)
-        sizes = [(real & side[:, 0]).sum(dim=1, keepdim=True).to(both.dtype).log1p() for side in (~second, second)]
-        return torch.cat([both / side for side in sides] + sizes, dim=1)
+        side = grams.rows % SIDES
+        rarity = self.rarity[grams.rows // SIDES] * grams.counted
+        both = (rarity * (side == BOTH)).sum(dim=2)  # (R, L)
+        texts = [grams.counted & (side != other) for other in (SECOND, FIRST)]
+        sizes = [text[:, 0].sum(dim=1, keepdim=True).to(both.dtype).log1p() for text in texts]
+        return torch.cat([both / (rarity * text).sum(dim=2).clamp_min(_LEAST) for text in texts] + sizes, dim=1)
 
     def forward(self, tokens: Tensor, ends: Tensor) -> Tensor:
         """Logits [B, C, K]; see :meth:`grams`."""

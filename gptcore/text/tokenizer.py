@@ -35,6 +35,7 @@ from gptcore.text.vocabulary import (
     read_text,
     write_vocabulary,
 )
+from gptcore.text.word_edges import word_edges
 
 _KNOWN_NAMES = [
     (VOCABULARY_FILE, MERGES_FILE),  # ours; Hugging Face's folders use the same names
@@ -187,6 +188,11 @@ class Tokenizer(ABC):
     def specials(self) -> Specials | None:
         """The ids of the special pieces by role; None where there are none, and a task adds rows for them."""
         return None
+
+    @cached_property
+    def word_edges(self) -> str:
+        """Of each piece whether it begins or ends a word, a digit a piece: see :func:`word_edges`."""
+        return "".join(map(str, word_edges(self.kind, self._pieces, self.specials or ())))
 
     @property
     def end_of_text(self) -> int | None:

@@ -81,6 +81,7 @@ class FinetuneJob(Job):
     distil: DistilConfig | None = None
     proposer: Path | None = None
     pieces: Path | None = None
+    word_edges: str | None = None
 
     @classmethod
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
@@ -99,6 +100,8 @@ class FinetuneJob(Job):
         if not (parsed.proposer is None) == (parsed.pieces is None) == (parsed.finetune.augmentation is None):
             count = parsed.finetune.augmentation
             raise InputError(f"finetune job: augmentation = {count}, expected proposer and pieces with it alone")
+        if bool(parsed.word_edges) != bool(parsed.finetune.ngrams):
+            raise InputError(f"finetune job: ngrams = {parsed.finetune.ngrams}, expected word_edges with it alone")
         return parsed
 
 
@@ -191,7 +194,8 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     if config.ngrams and not form_of(spec).places:
         parts = (np.setdiff1d(numbers, held_out), numbers)
         learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in parts)
-        args = (job.workspace / "model", config.ngrams, learnt, every, monitor, lambda: stop.requested)
+        assert job.word_edges is not None, "parse() saw to it"
+        args = (job.workspace / "model", config.ngrams, job.word_edges, learnt, every, monitor, lambda: stop.requested)
         started = time.monotonic()
         ngrams = {"ngrams_weight": add_ngrams(*args), "ngrams_seconds": time.monotonic() - started}
     _finish(job, spec, rows, monitor, progress, ngrams, world, stop)

@@ -1,4 +1,4 @@
-"""What n-grams tell of a task's rows, fitted by L-BFGS, and how much that counts beside the network.
+"""What words and n-grams tell of a task's rows, fitted by L-BFGS, and how much that counts beside the network.
 
 Of a text's topic its words tell more than a network does that has read little, and both together more than either.
 
@@ -22,10 +22,11 @@ from gptcore.data.feed import by_length, evaluation_tokens
 from gptcore.evaluation.predict import answers_of, mean_loss
 from gptcore.machine import process
 from gptcore.models.classifier import Classifier
-from gptcore.models.ngrams import BUCKETS, ROWS, NGrams
+from gptcore.models.ngrams import BUCKETS, ROWS, SIDES, NGrams
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec
 from gptcore.nlu.rows import Rows
+from gptcore.text.word_edges import BEGINS, ENDS
 from gptcore.training.best_epoch import BestEpoch
 
 _WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -33,20 +34,27 @@ _WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 PENALTIES = (1.0, 0.1, 0.01)
 """Of half the sum of the squares of the layer's weights, where the loss is a sum over rows: scikit-learn's 1 / C."""
 _MOST = 1 << 24
-"""n-grams that are fitted together; of more rows some are drawn."""
+"""Words and n-grams that are fitted together; of more rows some are drawn."""
 _LEAST = 1e-6
 _MANY = 1000
 """Sequences from which on n-grams of a single one are left out, as the floors leave out words."""
 
 
 def add_ngrams(
-    model: Path, longest: int, rows: Rows, every: Rows, monitor: BestEpoch, interrupted: Callable[[], bool]
+    model: Path,
+    longest: int,
+    edges: str,
+    rows: Rows,
+    every: Rows,
+    monitor: BestEpoch,
+    interrupted: Callable[[], bool],
 ) -> float:
     """Give a trained model the n-grams of its training rows, with the weight and the penalty that serve the monitor's
     rows best: of equal scores by the lower loss, then the lower weight. Its scores are those of both together then.
 
     :param model: folder of the model that is kept, which is written anew.
     :param longest: pieces of the longest n-grams.
+    :param edges: of each piece, see :func:`gptcore.text.word_edges.word_edges`.
     :param rows: that the monitor's best model was trained on; ``every``: that the n-grams which are kept are fitted on.
     :return: the weight.
     :raises Interrupted: see :meth:`BestEpoch.logits`; while a layer is fitted, too.
@@ -55,7 +63,7 @@ def add_ngrams(
     best, _ = Classifier.load(monitor.best / "model")
     best.to(world.device)
     alone = monitor.logits(best, monitor.rows, interrupted)
-    fit = NGramFit(spec, rows, longest, interrupted)
+    fit = NGramFit(spec, rows, edges, longest, interrupted)
     found = []
     for penalty in PENALTIES:
         best.ngrams = fit.layer(penalty).to(world.device)
@@ -69,7 +77,7 @@ def add_ngrams(
     monitor.scores, monitor.collapsed = answers.scores(spec), answers.collapsed
     answers.write(spec, monitor.best / "predictions.jsonl")
     kept, settings = Classifier.load(model)
-    kept.ngrams = NGramFit(spec, every, longest, interrupted).layer(penalty).weighted(weight) if weight else None
+    kept.ngrams = NGramFit(spec, every, edges, longest, interrupted).layer(penalty).weighted(weight) if weight else None
     kept.save(model, {name: value for name, value in settings.items() if name not in ("model", "head")})
     return weight
 
@@ -119,12 +127,13 @@ class NGramFit:
     :raises Interrupted: by :meth:`layer`, once ``interrupted`` says so.
     """
 
-    def __init__(self, spec: TaskSpec, rows: Rows, longest: int, interrupted: Callable[[], bool]) -> None:
+    def __init__(self, spec: TaskSpec, rows: Rows, edges: str, longest: int, interrupted: Callable[[], bool]) -> None:
         self._form, self._interrupted = form_of(spec), interrupted
         n_outputs = self._form.n_outputs(spec)
         self._spread = torch.linspace(-1, 1, n_outputs)[None] if spec.score_range else torch.eye(n_outputs)
-        chosen = choose_rows(len(rows), max(1, _MOST * len(rows) // (longest * rows.tokens)), 0)
-        layer = NGrams(longest, n_outputs, rows.reader.delimiter)
+        chosen = choose_rows(len(rows), max(1, _MOST * len(rows) // ((longest + 1) * rows.tokens)), 0)
+        of_ids = [*map(int, edges), *[BEGINS | ENDS] * rows.reader.n_special]
+        layer = NGrams(longest, n_outputs, torch.tensor(of_ids, dtype=torch.uint8), rows.reader.delimiter)
         grams, labels = [], []
         for alike in by_length(rows.sizes[chosen], evaluation_tokens(torch.device("cpu"))):
             batch = rows.batch(chosen[alike])
@@ -132,10 +141,9 @@ class NGramFit:
             grams.append(layer.grams(batch.tokens, batch.ends))
             labels.append(batch.labels)
         counts, texts = torch.zeros(ROWS), torch.zeros(BUCKETS)
-        for found, first, shared in grams:
-            counts += torch.bincount(found[first], minlength=ROWS)
-            texts += torch.bincount(found[first] // 2, minlength=BUCKETS)
-            texts -= torch.bincount(found[shared] // 2, minlength=BUCKETS)  # of both sides, counted twice
+        for found, counted in grams:
+            counts += torch.bincount(found[counted], minlength=ROWS)
+            texts += torch.bincount(found[counted] // SIDES, minlength=BUCKETS)
         n_sequences = sum(len(part.rows) for part in grams)
         layer.rarity[:BUCKETS] = 1 + torch.log((1 + n_sequences) / (1 + texts))
         layer.known = counts > (n_sequences >= _MANY)

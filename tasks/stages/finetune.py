@@ -18,6 +18,7 @@ from gptcore.config import FinetuneConfig
 from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import REGISTRY, TaskSpec, recorded_task, task_settings
+from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.placement import slots, slots_and_threads
 from tasks.report.card import cost, from_task_note, selection_note, synthetic_note, write_finetuned_card
 from tasks.report.entries import finetuned_entry, task_data
@@ -28,7 +29,7 @@ from tasks.stages.stage import JOB_OPTIONS, build, recipe_of
 from tasks.stages.training import Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts, FinetuneCounts, WeightsCounts
-from tasks.store.lineage import ancestor, model_folder, teacher_of
+from tasks.store.lineage import ancestor, model_folder, own_tokenizer, teacher_of
 from tasks.store.store import Built, Store
 from tasks.tracking.provenance import has_inputs, log_inputs, run_tags
 from tasks.tracking.registry import is_registered, register
@@ -112,6 +113,7 @@ class FinetuneRequest(Training[Score]):
         """See :class:`Training`; from scratch the checkpoint's shape stands in its place."""
         # which rows are held out is another matter than before, for those fine-tunes alone that hold rows out
         settings = {**self.settings, **({"held_out": "groups of texts"} if self.config.select else {})}
+        settings |= {"grams": "words and runs of pieces, by side"} if self.config.ngrams else {}  # runs alone before
         if not self.config.pretrained:
             return recipe_of("finetune", {**settings, "model": self._shape}, {"dataset": self.dataset})
         inputs = {"dataset": self.dataset, "checkpoint": self.checkpoint, "start": self.start, "teacher": self.teacher}
@@ -134,6 +136,7 @@ class FinetuneRequest(Training[Score]):
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:
         """What the training's process is told."""
         store, config = self.store, self.config
+        vocabulary = own_tokenizer(store, self.checkpoint) if config.ngrams else None
         return {
             "task": self.name,
             "finetune": recorded(config),
@@ -144,6 +147,7 @@ class FinetuneRequest(Training[Score]):
             "threads": threads,
             **({"start": str(store.local(self.start, "model"))} if self.start else {}),
             **(self._teaching(self.teacher) if self.teacher else {}),
+            **({"word_edges": Tokenizer.load(str(store.local(vocabulary))).word_edges} if vocabulary else {}),
         }
 
     def _teaching(self, teacher: Artifact) -> dict[str, Any]:

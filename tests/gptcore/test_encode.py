@@ -19,7 +19,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file, write_json_atomic
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus, encode_partition
-from gptcore.data.masking import PieceTable, _tails
+from gptcore.data.masking import PieceTable
 from gptcore.data.shards import Shards, token_dtype, write_shards
 from gptcore.text import parts as raw
 from gptcore.text.bpe import WordTokenizer
@@ -179,12 +179,6 @@ def test_the_vocabulary_s_marks_and_tails_travel_with_such_shards(tmp_path, corp
     assert not (tmp_path / "words" / "pieces.json").exists()
     with pytest.raises(InputError, match=r"word vocabulary has no \[SEP\]"):
         encode_corpus(corpus, TOKENIZER, tmp_path / "words", SENTENCES)
-
-
-def test_pieces_of_signs_alone_are_words_where_a_mark_begins_words():
-    assert _tails(["<unk>", "[CLS]", "\u2581the", "ing", ",", "\u2581", "s"]).tolist() == [
-        *(True, True, False, True, False, False, True)
-    ]
 
 
 # --- shards: what is written is read back, cut where it must be, and damage is noticed

@@ -21,13 +21,13 @@ from gptcore.families import FAMILIES
 from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.files.layout import export_classifier, export_hugging_face
-from gptcore.models.ngrams import NGrams
 from gptcore.nlu import task_spec
 from gptcore.nlu.forms import form_of
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.gptcore.test_encoder import SMALL, THEIRS, T, V, called, filled, sequences
+from tests.gptcore.tiny_tasks import random_ngrams
 
 TEXTS = ["The cat sat on the mat, and the dog ran.", "A dog sat; the cats ran to the mats!"] * 3
 PIECES = WordPieceTokenizer.train(TEXTS, 20)
@@ -142,7 +142,7 @@ def test_a_classifier_that_transformers_has_no_class_for_is_refused(tmp_path: Pa
     with pytest.raises(InputError, match="it has no pooler, through which transformers' classes of bert read"):
         export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
     model = EncoderClassificationModel(Encoder(without_heads(BERT)), "single", 2, 0.1)
-    for setting, value in (("ngrams", NGrams(2, 2)), ("pooling", "mean")):
+    for setting, value in (("ngrams", random_ngrams(2, 2, 5)), ("pooling", "mean")):
         setattr(model, setting, value)
         with pytest.raises(InputError, match=f"finetune.{setting}, which no class of transformers has"):
             export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")

@@ -275,7 +275,7 @@ def test_logits_are_the_models_for_any_rows_sequences_and_lengths(form, n_output
     config = ModelConfig(**sizes, original=released, smeared_keys=not released, init_std=0.5)
     model = ClassificationModel(GPT(config), form, n_outputs, 0.1, pooling=None if released else "mean").eval()
     if not released:
-        model.ngrams = random_ngrams(2, n_outputs)
+        model.ngrams = random_ngrams(2, n_outputs, 53, delimiter=7)
     export_onnx(model, tmp_path / MODEL)
     exported_model = OnnxClassifier(tmp_path / MODEL, threads=1)
     for rows, length in ((1, 1), (1, 16), (7, 3)):

@@ -232,7 +232,7 @@ def test_all_choices_of_an_example_share_one_dropout_mask(form):
     assert (kept[0] != kept[1]).any()
 
 
-@pytest.mark.parametrize(("pooling", "ngrams"), [(None, None), ("mean", None), (None, random_ngrams(3, 2))])
+@pytest.mark.parametrize(("pooling", "ngrams"), [(None, None), ("mean", None), (None, random_ngrams(3, 2, 23))])
 def test_a_saved_model_comes_back_the_same(tmp_path, pooling, ngrams):
     network = model("pair", n_outputs=2, clf_pdrop=0.1, pooling=pooling)
     network.ngrams = ngrams

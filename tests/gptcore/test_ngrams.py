@@ -1,10 +1,11 @@
-"""n-grams beside a network: the logits of plain sums, the fit of scikit-learn, and a model that is kept with them."""
+"""Words and n-grams beside a network: the logits of plain sums, scikit-learn's fit, a model that is kept with them."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,41 +22,73 @@ from gptcore.nlu.registry import task_spec
 from gptcore.nlu.rows import TaskRows
 from gptcore.training.ngrams import Bags, NGramFit, Sums
 from tests.gptcore.test_losses import batch, model
-from tests.gptcore.tiny_tasks import MODEL, encoded, finetune_job, finetuned, pretrained, random_ngrams, task_rows
+from tests.gptcore.tiny_tasks import (
+    MODEL,
+    ToyTokenizer,
+    encoded,
+    finetune_job,
+    finetuned,
+    pretrained,
+    random_ngrams,
+    task_rows,
+)
 
 DELIMITER = 7
+EDGES = ToyTokenizer.word_edges
 
 
-def plain_grams(ids: list[int], longest: int, delimiter: int) -> dict[int, list[tuple[int, int]]]:
-    """Length -> the (bucket, side) of all runs of so many ids: base 1,000,003, modulo 2^31 - 1, then modulo 2^16; a run
-    that ends before the first delimiter is of side 0, else of side 1.
+Texts = tuple[set[int], set[int]]
+"""The buckets of what stands in the first text and in the second, the delimiter being of the latter."""
+
+
+def plain_words(ids: list[int], edges: list[int]) -> list[list[int]]:
+    words: list[list[int]] = [[]]
+    for at, index in enumerate(ids):
+        words[-1].append(index)
+        if at + 1 < len(ids) and (edges[index] >= 2 or edges[ids[at + 1]] % 2):
+            words.append([])
+    return words
+
+
+def plain_grams(ids: list[int], longest: int, edges: list[int], delimiter: int) -> list[Texts]:
+    """Runs of 1, 2, ... ids and words, each of the text that its last id stands in.
+
+    A run's bucket is base 1,000,003, modulo 2^31 - 1, then modulo 2^16; a word's a sum over its ids.
     """
-    found: dict[int, list[tuple[int, int]]] = {}
     second = ids.index(delimiter) if delimiter in ids else len(ids)
+    found: list[Texts] = [(set(), set()) for _ in range(longest + 1)]
     for length in range(1, longest + 1):
-        found[length] = []
         for start in range(len(ids) - length + 1):
             code = ids[start]
             for following in ids[start + 1 : start + length]:
                 code = (code * 1_000_003 + following + 1) % (2**31 - 1)
-            found[length].append((code % 65_536, int(start + length > second)))
+            found[length - 1][start + length > second].add(code % 65_536)
+    at = 0
+    for word in plain_words(ids, edges):
+        at += len(word)
+        codes = [(one + 1) * 1_000_003 + (one + 1) * (next + 1) for one, next in pairwise(word)]
+        codes.append((word[-1] + 1) * 1_000_003)
+        found[-1][at > second].add(sum(code % (2**31 - 1) for code in codes) % 65_536)
     return found
 
 
+def by_side(texts: Texts) -> list[set[int]]:
+    first, second = texts
+    return [first - second, second - first, first & second]
+
+
 def plain_logits(layer: NGrams, ids: list[int]) -> torch.Tensor:
-    found = plain_grams(ids, layer.longest, int(layer.delimiter))
+    found = plain_grams(ids, layer.longest, layer.edges.tolist(), int(layer.delimiter))
     told, common = layer.bias.clone(), list[list[float]]()
-    for side in (0, 1):
-        # a bucket that two lengths share counts twice
-        its = [bucket for grams in found.values() for bucket, at in sorted(set(grams)) if at == side]
-        known = [bucket for bucket in its if layer.known[2 * bucket + side]]
-        length = math.sqrt(sum(float(layer.rarity[bucket]) ** 2 for bucket in known)) or 1.0
-        told += sum(layer.rarity[bucket] / length * layer.weight[2 * bucket + side] for bucket in known)
-    for grams in found.values():
-        sides = [{bucket for bucket, at in grams if at == side} for side in (0, 1)]
-        both = sum(float(layer.rarity[bucket]) for bucket in sides[0] & sides[1])
-        common.append([both / (sum(float(layer.rarity[bucket]) for bucket in side) or 1.0) for side in sides])
-    sizes = [math.log1p(sum(at == side for _, at in found[1])) for side in (0, 1)]
+    rarity = layer.rarity.tolist()
+    for texts in found:
+        for side, buckets in enumerate(by_side(texts)):
+            known = [bucket for bucket in buckets if layer.known[3 * bucket + side]]
+            length = math.hypot(*(rarity[bucket] for bucket in known)) or 1.0
+            told += sum(rarity[bucket] / length * layer.weight[3 * bucket + side] for bucket in known)
+        both = sum(rarity[bucket] for bucket in texts[0] & texts[1])
+        common.append([both / (sum(rarity[bucket] for bucket in text) or 1.0) for text in texts])
+    sizes = [math.log1p(len(text)) for text in found[0]]
     return told + torch.tensor([*np.transpose(common).flatten(), *sizes], dtype=torch.float32) @ layer.shared
 
 
@@ -64,7 +97,7 @@ def test_they_add_to_the_networks_logits_what_they_tell_of_each_sequence(form: s
     network, (rows, tokens, ends) = model(form, clf_pdrop=0.0), batch(n_sequences)
     with torch.no_grad():
         alone, _ = network(tokens, ends)
-        network.ngrams = random_ngrams(3, network.n_outputs, DELIMITER)
+        network.ngrams = random_ngrams(3, network.n_outputs, 23, DELIMITER)
         together, _ = network(tokens, ends)
     each = [[plain_logits(network.ngrams, ids) for ids in sequences] for sequences in rows]
     told = [torch.cat(logits) if form == "choices" else torch.stack(logits).sum(dim=0) for logits in each]
@@ -72,27 +105,28 @@ def test_they_add_to_the_networks_logits_what_they_tell_of_each_sequence(form: s
 
 
 def plain_features(rows: TaskRows, longest: int) -> tuple[list[list[int]], np.ndarray]:
-    """The rows' ids, and a matrix of what is fitted: n-grams by rarity, a length of 1, and what is common, scaled."""
+    """The rows' ids, and a matrix of what is fitted: grams by rarity, a length of 1 each kind, and sizes, scaled."""
     sentences = []
     for number in range(len(rows)):
         part = rows.batch([number])
         sentences.append(part.tokens[0, 0, : int(part.clf_position) + 1].tolist())
-    grams = [[gram for its in plain_grams(ids, longest, -1).values() for gram in set(its)] for ids in sentences]
-    counts = Counter(gram for found in grams for gram in found)
+    grams = [[texts[0] for texts in plain_grams(ids, longest, [3] * 33, -1)] for ids in sentences]
+    counts = Counter(bucket for kinds in grams for bucket in set().union(*kinds))
     known = sorted(counts)
     features = np.zeros((len(rows), len(known)))
-    for row, found in zip(features, grams, strict=True):
-        for gram in found:
-            row[known.index(gram)] = 1 + math.log((1 + len(rows)) / (1 + counts[gram]))
-        row /= np.linalg.norm(row)
-    lengths = np.log1p([[len(ids)] for ids in sentences])
-    return sentences, np.hstack([features, (lengths - lengths.mean()) / lengths.std()])
+    for row, kinds in zip(features, grams, strict=True):
+        for buckets in kinds:
+            weights = {bucket: 1 + math.log((1 + len(rows)) / (1 + counts[bucket])) for bucket in buckets}
+            for bucket, weight in weights.items():
+                row[known.index(bucket)] += weight / math.hypot(*weights.values())
+    sizes = np.log1p([[len(kinds[0])] for kinds in grams])
+    return sentences, np.hstack([features, (sizes - sizes.mean()) / sizes.std()])
 
 
 def test_they_are_fitted_as_logistic_regression_is(tmp_path: Path) -> None:
     spec, folder = task_spec("sst2"), encoded(tmp_path, "sst2", n_train=200)
     rows = task_rows(spec, folder, "train", n_ctx=MODEL.n_ctx, n_vocab=MODEL.n_vocab, max_rows=None, seed=0)
-    layer = NGramFit(spec, rows, 2, lambda: False).layer(0.5)
+    layer = NGramFit(spec, rows, EDGES, 2, lambda: False).layer(0.5)
     sentences, features = plain_features(rows, 2)
     # One vector for two classes has their difference, whose square is twice the sum of theirs.
     twin = LogisticRegression(C=2 / 0.5, tol=1e-8, max_iter=10_000).fit(features, rows.labels)
@@ -123,7 +157,7 @@ def test_sums_have_the_gradients_of_an_embedding_bag() -> None:
 def test_a_fit_ends_when_it_is_told_to(tmp_path: Path) -> None:
     spec, folder = task_spec("sst2"), encoded(tmp_path, "sst2", n_train=40)
     rows = task_rows(spec, folder, "train", n_ctx=MODEL.n_ctx, n_vocab=MODEL.n_vocab, max_rows=None, seed=0)
-    fit = NGramFit(spec, rows, 2, lambda: True)
+    fit = NGramFit(spec, rows, EDGES, 2, lambda: True)
     with pytest.raises(Interrupted):
         fit.layer(0.5)
 
@@ -141,7 +175,7 @@ def test_what_two_texts_share_is_told_of_words_never_met(tmp_path: Path) -> None
         fields = (asked[:2], asked[2:4], asked[4:6], asked[6:])
         examples.append(EncodedExample(fields, tuple(answers[::-1] if right else answers), right, "", ""))
     seen, asked_for = (TaskRows(reader, examples, np.arange(*part)) for part in ((0, 200), (200, 300)))
-    layer = NGramFit(reader.spec, seen, 2, lambda: False).layer(0.1)
+    layer = NGramFit(reader.spec, seen, "3" * 1000, 2, lambda: False).layer(0.1)
     batch = asked_for.batch(np.arange(100))
     told = layer(batch.tokens, batch.ends)[..., 0].argmax(dim=1)
     assert (told == batch.labels).float().mean() > 0.95

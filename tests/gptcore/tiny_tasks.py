@@ -46,6 +46,7 @@ class ToyTokenizer:
     n_vocab = MODEL.n_vocab
     digest = DIGEST
     specials = None
+    word_edges = "2" * MODEL.n_vocab
 
     def encode_batch(self, texts: list[str], /) -> list[list[int]]:
         return [[WORDS.index(word) + 1 if word in WORDS else 0 for word in text.split()] for text in texts]
@@ -68,10 +69,11 @@ def pretrained(folder: Path) -> Path:
     return folder
 
 
-def random_ngrams(longest: int, n_outputs: int, delimiter: int = -1) -> NGrams:
-    """Those of a model that was fitted on nothing: most n-grams tell something."""
+def random_ngrams(longest: int, n_outputs: int, n_ids: int, delimiter: int = -1) -> NGrams:
+    """Those of a model that was fitted on nothing: most of what they count tells something."""
     draws = torch.Generator().manual_seed(3)
-    found = NGrams(longest, n_outputs, delimiter)
+    edges = torch.randint(0, 4, (n_ids,), generator=draws, dtype=torch.uint8)
+    found = NGrams(longest, n_outputs, edges, delimiter)
     for part in (found.weight, found.shared, found.bias):
         part.copy_(torch.randn(part.shape, generator=draws))
     found.rarity[:BUCKETS] = torch.rand(BUCKETS, generator=draws) + 0.5
@@ -84,6 +86,7 @@ def finetune_job(
 ) -> dict[str, Any]:
     """The file of a fine-tuning job; ``more``: what else it says."""
     paths = {"model": model and str(model), "dataset": str(dataset), "workspace": str(workspace)}
+    more |= {"word_edges": ToyTokenizer.word_edges} if settings.get("ngrams") else {}
     return {"task": task, "finetune": settings, "model_config": None, "threads": 1, **paths, **more}
 
 

@@ -58,12 +58,12 @@ def scores(spec: TaskSpec, datasets: str, tokenizer: Tokenizer, most: int | None
     learnt, validation, every = (
         numbered_rows(reader, folder, "train", part) for part in (np.setdiff1d(numbers, held_out), held_out, numbers)
     )
-    fit, found = NGramFit(spec, learnt, 3, lambda: False), []
+    fit, found = NGramFit(spec, learnt, tokenizer.word_edges, 3, lambda: False), []
     for penalty in PENALTIES:
         told = logits(fit.layer(penalty), spec, validation)
         score = answers_of(spec, validation, told).scores(spec)["score"]
         found.append((score, -mean_loss(spec, validation, told, torch.device("cpu")), penalty))
-    layer = NGramFit(spec, every, 3, lambda: False).layer(max(found)[-1])
+    layer = NGramFit(spec, every, tokenizer.word_edges, 3, lambda: False).layer(max(found)[-1])
     cells = []
     for split in ("dev", "test"):
         rows = split_rows(reader, folder, split) if split in encoded_splits(folder) else None
