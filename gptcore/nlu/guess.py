@@ -78,7 +78,7 @@ def _finetuning(form: str, n_rows: int) -> Fields:
         "finetune.epochs": (epochs, f"readings of {n_rows:,} rows, the best one kept; a large model needs {usual}")
     }
     pooled = {"finetune.pooling": ("mean", "all of its words tell it, not the last position alone")}
-    beside = {"finetune.ngrams": (3, "what up to three pieces in a row tell counts beside the network")}
+    beside = {"finetune.ngrams": (3, "what words and up to three pieces in a row tell counts, too")}
     return {
         **(often if epochs > usual else {}),
         **(pooled if form in _OF_WORDS else {}),

@@ -31,7 +31,7 @@ from gptcore.training.best_epoch import BestEpoch
 
 _WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Of the n-grams' logits beside the network's; the greatest leaves next to nothing of these."""
-PENALTIES = (1.0, 0.1, 0.01)
+PENALTIES = (10.0, 3.0, 1.0, 0.1)
 """Of half the sum of the squares of the layer's weights, where the loss is a sum over rows: scikit-learn's 1 / C."""
 _MOST = 1 << 24
 """Words and n-grams that are fitted together; of more rows some are drawn."""

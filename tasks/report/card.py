@@ -139,7 +139,7 @@ def ngrams_note(result: Mapping[str, Any]) -> str:
     if weight is None:
         return ""
     return (
-        f"What n-grams tell, fitted on all training rows, counts {weight:g} times beside the network: "
+        f"What words and n-grams tell, fitted on all training rows, counts {weight:g} times beside the network: "
         "the weight that served the rows which chose the epoch best."
     )
 
