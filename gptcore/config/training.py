@@ -232,10 +232,10 @@ class FinetuneConfig(TrainingConfig):
     summary. mean: the mean of all its states beside that, for what lies in its words more than in their order. Answers
     that are places of a text have neither."""
     ngrams: int | None = setting(None, least=0, most=NGRAM_PIECES, off=0)
-    """Up to how many pieces the n-grams have whose linear layer, of whole words too, is fitted on the training rows once
-    the network is trained; of two texts it is told what either has alone, and how much of the other's. Its logits are
-    added to the network's with the weight, 0 among them, that the rows of ``select`` choose. Answers that are places of
-    a text have none. None or 0: none."""
+    """Up to how many pieces the n-grams have that a linear layer counts beside whole words. It is fitted on the
+    training rows once the network is trained. Of two texts it is told what either has alone, and how much of the
+    other's. Its logits are added to the network's with the weight, 0 among them, that the rows of ``select`` choose.
+    Answers that are places of a text have none. None or 0: none."""
     words: bool = False
     """Whether an encoder tells places of a text by what its words look like and by the words around them, too, not by
     BERT's linear layer alone: the tags of a text all together (:class:`gptcore.models.tagger.WordTagger`), an answer
