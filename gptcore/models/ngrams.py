@@ -77,7 +77,7 @@ class NGrams(nn.Module):
         for n in range(self.longest):
             if n:
                 code = (code * _FACTOR + text[:, n : n + width] + 1) % _PRIME
-            gram = code % BUCKETS * 2 + behind[:, n : n + width]
+            gram = code % BUCKETS * 2 + behind[:, n : n + width]  # so that those of a bucket are neighbours, sorted
             found.append(torch.where(at[n : n + width] <= last, gram, 2 * BUCKETS))
         found.append(self._words(text[:, :width], at[:width], last, behind[:, :width]))
         grams = torch.stack(found, dim=1).sort(dim=2).values
@@ -116,7 +116,7 @@ class NGrams(nn.Module):
 
     def common(self, grams: Grams) -> Tensor:
         """How much of either text's grams the other has, by rarity, for each kind, and the logarithms of how many
-        pieces each has: [R, F].
+        different pieces each has: [R, F].
         """
         side = grams.rows % SIDES
         rarity = self.rarity[grams.rows // SIDES] * grams.counted
@@ -129,8 +129,8 @@ class NGrams(nn.Module):
         """Logits [B, C, K]; see :meth:`grams`."""
         grams = self.grams(tokens, ends)
         rows, shares = grams.rows.flatten(1), self.shares(grams).flatten(1)  # (R, L*T)
-        words = F.embedding_bag(rows, self.weight, per_sample_weights=shares, mode="sum")
-        return (words + self.common(grams) @ self.shared + self.bias).view(*ends.shape, -1)
+        told = F.embedding_bag(rows, self.weight, per_sample_weights=shares, mode="sum")
+        return (told + self.common(grams) @ self.shared + self.bias).view(*ends.shape, -1)
 
     def weighted(self, weight: float) -> Self:
         """The same, whose logits are ``weight`` times as high."""
