@@ -123,6 +123,19 @@ METRICS: dict[Metric, Callable[[Values, Values], float]] = {
     "spearman": spearman,
 }
 
+OF_COUNTS: dict[Metric, Callable[[Values, Values, Values, Values], Values]] = {
+    "f1": f1_of_counts,
+    "matthews": matthews_of_counts,
+}
+"""Those of two classes that are no mean over rows, from tables of counts."""
+
+
+def decided_apart(spec: TaskSpec) -> bool:
+    """Whether rows of a task are answered best for its metric from another probability than a half on; see
+    :mod:`gptcore.training.decision`."""
+    return spec.headline in OF_COUNTS and len(spec.labels) == 2
+
+
 GLUE: dict[str, tuple[Metric, ...]] = {
     "mnli": ("accuracy",),
     "qnli": ("accuracy",),
@@ -230,10 +243,10 @@ def _stderr(spec: TaskSpec, predictions: Values, labels: Values) -> float:
         right = float(np.mean(predictions == labels))
         return float(np.sqrt(right * (1 - right) / n))
     rng = np.random.default_rng(_SEED)
-    if spec.headline in ("f1", "matthews"):
+    if spec.headline in OF_COUNTS:
         shares = [float(np.mean(cell)) for cell in cells(predictions, labels)]
         drawn = rng.multinomial(n, shares, RESAMPLES)  # (RESAMPLES, 4)
-        scores = (f1_of_counts if spec.headline == "f1" else matthews_of_counts)(*drawn.T.astype(np.float64))
+        scores = OF_COUNTS[spec.headline](*drawn.T.astype(np.float64))
     else:
         metric = METRICS[spec.headline]
         draws = (rng.integers(0, n, n) for _ in range(RESAMPLES))

@@ -50,12 +50,13 @@ from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, reco
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.held_out import held_out_rows
 from gptcore.nlu.inputs import RowReader, released_part_tokens
-from gptcore.nlu.metrics import stderrs_of_file
+from gptcore.nlu.metrics import decided_apart, stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, numbered_rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective, taught_classifier, taught_objective
 from gptcore.training.best_epoch import BestEpoch
+from gptcore.training.decision import move_decision
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Monitor, Progression, Trainer, Training, Unwatched
 from gptcore.training.ngrams import add_ngrams
@@ -190,15 +191,17 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     else:
         progress = Trainer(training, job.workspace, world, stop).run()
         shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
-    ngrams: dict[str, float] = {}
+    beside: dict[str, float] = {}
     if config.ngrams and not form_of(spec).places:
         parts = (np.setdiff1d(numbers, held_out), numbers)
         learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in parts)
         assert job.word_edges is not None, "parse() saw to it"
         args = (job.workspace / "model", config.ngrams, job.word_edges, learnt, every, monitor, lambda: stop.requested)
         started = time.monotonic()
-        ngrams = {"ngrams_weight": add_ngrams(*args), "ngrams_seconds": time.monotonic() - started}
-    _finish(job, spec, rows, monitor, progress, ngrams, world, stop)
+        beside = {"ngrams_weight": add_ngrams(*args), "ngrams_seconds": time.monotonic() - started}
+    if monitor.held_out and not config.original and decided_apart(spec):
+        beside["decision_shift"] = move_decision(job.workspace / "model", monitor)
+    _finish(job, spec, rows, monitor, progress, beside, world, stop)
 
 
 def _training(
@@ -314,7 +317,7 @@ def _finish(
     rows: Mapping[str, Rows],
     monitor: BestEpoch,
     progress: Progression,
-    ngrams: Mapping[str, float],
+    beside: Mapping[str, float],
     world: World,
     stop: process.StopRequest,
 ) -> None:
@@ -349,9 +352,9 @@ def _finish(
         "rows": {split: found.n_rows for split, found in rows.items()},
         "truncated": sum(found.truncated for split, found in rows.items() if not (refit and split == "validation")),
         **costs(progress, job.finetune.precision, world),
-        "wall_seconds": progress.wall_seconds + ngrams.get("ngrams_seconds", 0.0) + test_seconds,
+        "wall_seconds": progress.wall_seconds + beside.get("ngrams_seconds", 0.0) + test_seconds,
         "train/loss": progress.metrics["train/loss"],
-        **ngrams,
+        **beside,
     }
     write_json_atomic(job.workspace / "result.json", result)
 

@@ -144,6 +144,17 @@ def ngrams_note(result: Mapping[str, Any]) -> str:
     )
 
 
+def decision_note(result: Mapping[str, Any], spec: TaskSpec) -> str:
+    """How far its probabilities are moved from those that the loss asks for; empty where they are not."""
+    moved = result.get("decision_shift")
+    if not moved:
+        return ""
+    return (
+        f"Its probabilities are moved so that one half is where {spec.title_of(spec.headline)} is expected to be best: "
+        f"by the same rows, {moved:+.2f} in the log-odds of {spec.labels[1]}."
+    )
+
+
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
     """What a job took of a machine: GPU-hours on a GPU, core-hours (cores x hours) elsewhere."""
     if "cpu" in device.lower():
@@ -320,7 +331,16 @@ def write_finetuned_card(
         folder,
         title=f"fine-tuned on {name}",
         words=" ".join(
-            filter(None, [words, from_task_note(tuning), ngrams_note(result), selection_note(tuning, result["rows"])])
+            filter(
+                None,
+                [
+                    words,
+                    from_task_note(tuning),
+                    ngrams_note(result),
+                    selection_note(tuning, result["rows"]),
+                    decision_note(result, spec),
+                ],
+            )
         ),
         tags=("gptmill", form_of(spec).pipeline),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},

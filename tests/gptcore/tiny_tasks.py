@@ -115,6 +115,16 @@ def _write_sst2(data: Path, rng: random.Random, n_train: int, n_dev: int) -> Non
         _tsv(data / "SST-2" / f"{split}.tsv", ["sentence", "label"], rows)
 
 
+def _write_cola(data: Path, rng: random.Random, n_train: int, n_dev: int) -> None:
+    """Two thirds are right; a word says which, but for one row in eight."""
+    for split, count in (("train", n_train), ("dev", n_dev)):
+        rows = []
+        for at in range(count):
+            right = int(at % 3 > 0)
+            rows.append(["x", str(right), "", f"{_text(rng)} {'good' if right ^ (rng.random() < 0.125) else 'bad'}"])
+        _tsv(data / "CoLA" / f"{split}.tsv", rows[0], rows[1:])
+
+
 def _pairs(rng: random.Random, count: int) -> list[tuple[str, str, int]]:
     """(first, second, 0 or 1)."""
     return [(_text(rng), f"{_text(rng)} {WORDS[-1 - at % 2]} {_text(rng)}", 1 - at % 2) for at in range(count)]

@@ -1,0 +1,95 @@
+"""From which probability on a model of two classes says yes, where another one than a half is best for the metric.
+
+The loss asks for probabilities, of which a half gives the most right answers. F1 is best from half of its own best
+value on (Lipton et al. 2014), and Matthews' correlation not at a half either where one class is rare. So held-out rows
+say, once the model is trained, what to add to the second class's logit: the plug-in rule of Koyejo et al. 2014, with
+the probabilities of Platt 1999. It is smooth where the metric itself, over some hundred rows, jumps from threshold to
+threshold.
+
+N rows.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
+
+from gptcore.evaluation.predict import answers_of
+from gptcore.models.classifier import Classifier
+from gptcore.nlu.metrics import OF_COUNTS, is_constant
+from gptcore.nlu.registry import Metric
+from gptcore.nlu.rows import TaskRows
+from gptcore.training.best_epoch import BestEpoch
+
+FEWEST = 100
+"""Held-out rows; of fewer it is luck which probability is best."""
+
+
+def move_decision(model: Path, monitor: BestEpoch) -> float:
+    """Add to the second class's logit of a trained model what is best on the monitor's rows, and score these so.
+
+    :param model: folder of the model that is kept, which is written anew.
+    :return: what is added, nats; 0 of fewer rows than :data:`FEWEST`.
+    """
+    spec, rows = monitor.spec, monitor.rows
+    assert isinstance(rows, TaskRows), "each has a class"
+    if len(rows) < FEWEST:
+        return 0.0
+    text = (monitor.best / "predictions.jsonl").read_text(encoding="utf-8")
+    logits = np.asarray([json.loads(line)["logits"] for line in text.splitlines()], np.float32)  # (N, 2)
+    moved = decision_shift(spec.headline, logits, rows.labels)
+    answers = answers_of(spec, rows, list(logits + np.asarray([0, moved], np.float32)))
+    monitor.scores, monitor.collapsed = answers.scores(spec), answers.collapsed
+    kept, settings = Classifier.load(model)
+    with torch.no_grad():
+        kept.head.bias[1] += moved
+    kept.save(model, {name: value for name, value in settings.items() if name not in ("model", "head")})
+    return moved
+
+
+def decision_shift(metric: Metric, logits: ArrayLike, labels: ArrayLike) -> float:
+    """What, added to the second class's logit, is expected to be best for the metric.
+
+    :param metric: "f1" or "matthews".
+    :param logits: (N, 2) of labelled rows.
+    :param labels: (N,) their classes, 0 or 1.
+    :return: nats; 0 where the logits tell nothing of the labels.
+    """
+    first, second = np.asarray(logits, np.float64).T
+    log_odds, order = np.sort(second - first), np.argsort(second - first)
+    probabilities = _platt(log_odds, np.asarray(labels, np.float64)[order])
+    if probabilities is None or is_constant(labels):
+        return 0.0
+    yes = np.arange(len(log_odds), 0, -1.0)  # from each row on
+    tp = np.cumsum(probabilities[::-1])[::-1]
+    fn = probabilities.sum() - tp
+    best = 1 + int(np.argmax(OF_COUNTS[metric](len(log_odds) - yes - fn, fn, yes - tp, tp)[1:]))
+    return -float(log_odds[best - 1] + log_odds[best]) / 2
+
+
+def _platt(log_odds: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Probabilities (N,) of the second class that are right on average: sigmoid of a line through log-odds, fitted to
+    labels that are drawn in by one row of either class, so that of separable rows none is certain.
+
+    :return: None where they would not rise with the log-odds.
+    """
+    ones = float(labels.sum())
+    targets = torch.from_numpy(np.where(labels == 1, (ones + 1) / (ones + 2), 1 / (len(labels) - ones + 2)))
+    given = torch.from_numpy((log_odds - log_odds.mean()) / max(float(log_odds.std()), 1e-9))
+    line = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([line], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        found = F.binary_cross_entropy_with_logits(line[0] * given + line[1], targets)
+        found.backward()  # type: ignore[no-untyped-call]  # not annotated
+        return found
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]  # not annotated
+    slope, offset = line.detach()
+    return None if slope <= 0 else torch.sigmoid(slope * given + offset).numpy()

@@ -1,0 +1,107 @@
+"""From which probability on a model of two classes says yes: moved on held-out rows to where the metric is best."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gptcore.evaluation.predict import evaluate
+from gptcore.models.classifier import Classifier
+from gptcore.nlu.metrics import METRICS, decided_apart
+from gptcore.nlu.registry import REGISTRY, Metric, task_spec
+from gptcore.training import decision
+from gptcore.training.decision import FEWEST, decision_shift
+from tests.gptcore.tiny_tasks import encoded, finetune_job, finetuned, pretrained
+
+SCALES = (0.05, 1.0, 30.0)
+
+
+def drawn(seed: int, n: int, scale: float = 1.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Logits whose probabilities would be right at the scale 1, and labels, a third of them 1."""
+    draws = np.random.default_rng(seed)
+    log_odds = draws.normal(-0.8, 1.2, n)
+    labels = (draws.random(n) < 1 / (1 + np.exp(-log_odds))).astype(np.float64)
+    common = draws.normal(0, 3, n)
+    return np.stack([common, common + scale * log_odds], axis=1), labels
+
+
+def scored(metric: Metric, logits: NDArray[np.float64], labels: NDArray[np.float64], shift: float) -> float:
+    return METRICS[metric]((logits[:, 1] + shift > logits[:, 0]).astype(np.float64), labels)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+def test_on_other_rows_it_is_nearly_the_best_there_is(metric: Metric, scale: float) -> None:
+    """Whatever the scale of the logits; the twin tries every threshold on the other rows themselves."""
+    gains, missed = [], []
+    for seed in range(20):
+        moved = decision_shift(metric, *drawn(seed, 500, scale))
+        logits, labels = drawn(1000 + seed, 4000, scale)
+        best = max(scored(metric, logits, labels, shift) for shift in scale * np.linspace(-3, 3, 121))
+        found = scored(metric, logits, labels, moved)
+        gains.append(found - scored(metric, logits, labels, 0.0))
+        missed.append(best - found)
+    assert np.mean(gains) > {"f1": 0.06, "matthews": 0.01}[metric]
+    assert np.mean(missed) < 0.012
+
+
+def test_f1_says_yes_from_half_of_its_best_value_on() -> None:
+    """Lipton et al. 2014, theorem 1, of probabilities that are right."""
+    logits, labels = drawn(0, 200_000)
+    moved = decision_shift("f1", logits, labels)
+    threshold = 1 / (1 + np.exp(moved))
+    assert threshold == pytest.approx(scored("f1", logits, labels, moved) / 2, abs=0.01)
+
+
+@given(st.integers(0, 50), st.sampled_from(SCALES), st.floats(-5, 5), st.sampled_from(["f1", "matthews"]))
+@settings(max_examples=40, deadline=None)
+def test_what_is_added_before_is_added_less(seed: int, scale: float, before: float, metric: Metric) -> None:
+    logits, labels = drawn(seed, 150, scale)
+    wanted = decision_shift(metric, logits, labels)
+    found = decision_shift(metric, logits + np.asarray([0, before]), labels)
+    assert found + before == pytest.approx(wanted, abs=0.3 * scale)
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+def test_where_logits_tell_nothing_it_stays(metric: Metric) -> None:
+    logits, labels = drawn(0, 300)
+    assert decision_shift(metric, -logits, labels) == 0
+    assert decision_shift(metric, logits, np.zeros(300)) == 0
+    assert decision_shift(metric, logits, np.ones(300)) == 0
+    assert decision_shift(metric, np.zeros((300, 2)), labels) == 0
+
+
+def test_separable_rows_stay_apart() -> None:
+    labels = np.repeat([0.0, 1.0], [70, 30])
+    logits = np.stack([np.zeros(100), np.where(labels == 1, 9.0, 7.0)], axis=1)
+    for metric in ("f1", "matthews"):
+        assert scored(metric, logits, labels, decision_shift(metric, logits, labels)) == 1
+
+
+def test_which_tasks_have_one() -> None:
+    assert [name for name in REGISTRY if decided_apart(task_spec(name))] == ["cola", "mrpc", "qqp"]
+
+
+@pytest.mark.parametrize("ngrams", [None, 2])
+@pytest.mark.parametrize("select", ["held-out", "refit", "dev"])
+def test_a_model_is_moved_by_its_held_out_rows(
+    select: str, ngrams: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, network = encoded(tmp_path, "cola", n_train=10 * FEWEST, n_dev=40), pretrained(tmp_path / "model")
+    given = {"lr": 3e-3, "batch_size": 10, "epochs": 2, "precision": "float32", "select": select, "ngrams": ngrams}
+    moved = finetuned(finetune_job("cola", network, dataset, tmp_path / "moved", given))
+    monkeypatch.setattr(decision, "FEWEST", 10 * FEWEST)
+    unmoved = finetuned(finetune_job("cola", network, dataset, tmp_path / "unmoved", given))
+    if select == "dev":
+        assert "decision_shift" not in moved
+        return
+    assert unmoved["decision_shift"] == 0
+    assert moved["decision_shift"] != 0
+    biases = [Classifier.load(tmp_path / name / "model")[0].head.bias for name in ("moved", "unmoved")]
+    added = (biases[0] - biases[1]).tolist()
+    assert added == pytest.approx([0, moved["decision_shift"]], abs=1e-5)
+    again = evaluate(tmp_path / "moved" / "model", dataset, "dev", precision="float32")
+    assert again["score"] == pytest.approx(moved["dev/score"], abs=1e-6)
