@@ -17,7 +17,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from tasks.report.card import Card, amount, cost, shown
+from gptcore.nlu.registry import task_spec
+from tasks.report.card import Card, amount, cost, decision_note, shown
 from tasks.report.figures import _POINTS, Choice, Curve, Figure, Panels, Route, Routes, _curve, loss_curve
 from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates, label
 from tasks.report.sweep import shown_value
@@ -114,6 +115,13 @@ def test_a_long_curve_is_thinned_to_what_a_figure_shows_but_keeps_its_end() -> N
 @pytest.mark.parametrize(("value", "text"), expected(__file__, "test_values_as_people_read_them"))
 def test_values_as_people_read_them(value: Any, text: str) -> None:
     assert shown(value) == text
+
+
+def test_a_card_says_how_far_a_decision_was_moved() -> None:
+    said = decision_note({"decision_shift": -3.946}, task_spec("cola"))
+    assert "one half is where Matthews correlation is expected to be best" in said
+    assert said.endswith(" -3.95 in the log-odds of 1.")
+    assert decision_note({"decision_shift": 0.0}, task_spec("cola")) == decision_note({}, task_spec("rte")) == ""
 
 
 def test_cost() -> None:
