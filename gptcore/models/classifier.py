@@ -138,7 +138,8 @@ class Classifier(nn.Module, ABC):
         return found
 
     def save(self, folder: Path, extra: dict[str, Any]) -> None:
-        """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest) and ``model.safetensors``."""
+        """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest, as :meth:`load` gives them back) and
+        ``model.safetensors``."""
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
         write_bytes_atomic(folder / "model.safetensors", save(tensors))
@@ -147,7 +148,8 @@ class Classifier(nn.Module, ABC):
         head |= {"ngrams": self.ngrams.longest} if self.ngrams else {}
         head |= {"words": True} if self.words else {}
         model = {"family": self.network.config.family, **recorded(self.network.config)}
-        write_json_atomic(folder / "config.json", {"model": model, "head": head, **extra})
+        own = {"model": model, "head": head}
+        write_json_atomic(folder / "config.json", own | extra | own)  # its own first, and not what it was loaded with
 
     @staticmethod
     def load(folder: Path) -> tuple[Classifier, dict[str, Any]]:

@@ -130,7 +130,7 @@ OF_COUNTS: dict[Metric, Callable[[Values, Values, Values, Values], Values]] = {
 """Those of two classes that are no mean over rows, from tables of counts."""
 
 
-def decided_apart(spec: TaskSpec) -> bool:
+def needs_threshold(spec: TaskSpec) -> bool:
     """Whether rows of a task are answered best for its metric from another probability than a half on; see
     :mod:`gptcore.training.decision`."""
     return spec.headline in OF_COUNTS and len(spec.labels) == 2

@@ -48,7 +48,7 @@ def move_decision(model: Path, monitor: BestEpoch) -> float:
     kept, settings = Classifier.load(model)
     with torch.no_grad():
         kept.head.bias[1] += moved
-    kept.save(model, {name: value for name, value in settings.items() if name not in ("model", "head")})
+    kept.save(model, settings)
     return moved
 
 
@@ -61,9 +61,9 @@ def decision_shift(metric: Metric, logits: ArrayLike, labels: ArrayLike) -> floa
     :return: nats; 0 where the logits tell nothing of the labels.
     """
     first, second = np.asarray(logits, np.float64).T
-    log_odds, order = np.sort(second - first), np.argsort(second - first)
-    probabilities = _platt(log_odds, np.asarray(labels, np.float64)[order])
-    if probabilities is None or is_constant(labels):
+    order = np.argsort(second - first)
+    log_odds, ordered = (second - first)[order], np.asarray(labels, np.float64)[order]
+    if is_constant(ordered) or (probabilities := _platt(log_odds, ordered)) is None:
         return 0.0
     yes = np.arange(len(log_odds), 0, -1.0)  # from each row on
     tp = np.cumsum(probabilities[::-1])[::-1]

@@ -50,7 +50,7 @@ from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, reco
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.held_out import held_out_rows
 from gptcore.nlu.inputs import RowReader, released_part_tokens
-from gptcore.nlu.metrics import decided_apart, stderrs_of_file
+from gptcore.nlu.metrics import needs_threshold, stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, numbered_rows, split_rows
 from gptcore.objectives.augmentation import WordProposer, augmented
@@ -199,7 +199,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         args = (job.workspace / "model", config.ngrams, job.word_edges, learnt, every, monitor, lambda: stop.requested)
         started = time.monotonic()
         beside = {"ngrams_weight": add_ngrams(*args), "ngrams_seconds": time.monotonic() - started}
-    if monitor.held_out and not config.original and decided_apart(spec):
+    if monitor.held_out and needs_threshold(spec):
         beside["decision_shift"] = move_decision(job.workspace / "model", monitor)
     _finish(job, spec, rows, monitor, progress, beside, world, stop)
 

@@ -78,7 +78,7 @@ def add_ngrams(
     answers.write(spec, monitor.best / "predictions.jsonl")
     kept, settings = Classifier.load(model)
     kept.ngrams = NGramFit(spec, every, edges, longest, interrupted).layer(penalty).weighted(weight) if weight else None
-    kept.save(model, {name: value for name, value in settings.items() if name not in ("model", "head")})
+    kept.save(model, settings)
     return weight
 
 

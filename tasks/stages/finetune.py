@@ -17,7 +17,7 @@ from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
 from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
-from gptcore.nlu.metrics import decided_apart
+from gptcore.nlu.metrics import needs_threshold
 from gptcore.nlu.registry import REGISTRY, TaskSpec, recorded_task, task_settings
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.placement import slots, slots_and_threads
@@ -115,7 +115,7 @@ class FinetuneRequest(Training[Score]):
         # which rows are held out is another matter than before, for those fine-tunes alone that hold rows out
         settings = {**self.settings, **({"held_out": "groups of texts"} if self.config.select else {})}
         settings |= {"grams": "words and runs of pieces, by side"} if self.config.ngrams else {}  # runs alone before
-        if self.config.select and not self.config.original and decided_apart(self.spec):
+        if self.config.select and needs_threshold(self.spec):
             settings |= {"decision": "best for the metric"}  # from a half on before
         if not self.config.pretrained:
             return recipe_of("finetune", {**settings, "model": self._shape}, {"dataset": self.dataset})

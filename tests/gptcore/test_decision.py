@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gptcore.evaluation.predict import evaluate
 from gptcore.models.classifier import Classifier
-from gptcore.nlu.metrics import METRICS, decided_apart
+from gptcore.nlu.metrics import METRICS, needs_threshold
 from gptcore.nlu.registry import REGISTRY, Metric, task_spec
 from gptcore.training import decision
 from gptcore.training.decision import FEWEST, decision_shift
@@ -82,7 +82,7 @@ def test_separable_rows_stay_apart() -> None:
 
 
 def test_which_tasks_have_one() -> None:
-    assert [name for name in REGISTRY if decided_apart(task_spec(name))] == ["cola", "mrpc", "qqp"]
+    assert [name for name in REGISTRY if needs_threshold(task_spec(name))] == ["cola", "mrpc", "qqp"]
 
 
 @pytest.mark.parametrize("ngrams", [None, 2])
