@@ -1,6 +1,7 @@
 """From which probability on a model of two classes says yes: moved on held-out rows to where the metric is best."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from gptcore.nlu.metrics import METRICS, needs_threshold
 from gptcore.nlu.registry import REGISTRY, Metric, task_spec
 from gptcore.training import decision
 from gptcore.training.decision import FEWEST, decision_shift
-from tests.gptcore.tiny_tasks import encoded, finetune_job, finetuned, pretrained
+from tests.gptcore.tiny_tasks import PieceTokenizer, encoded, finetune_job, finetuned, pretrained, pretrained_encoder
 
 SCALES = (0.05, 1.0, 30.0)
 
@@ -86,22 +87,42 @@ def test_which_tasks_have_one() -> None:
 
 
 @pytest.mark.parametrize("ngrams", [None, 2])
-@pytest.mark.parametrize("select", ["held-out", "refit", "dev"])
+@pytest.mark.parametrize(("task", "select"), [("cola", "held-out"), ("mrpc", "refit"), ("cola", "dev")])
 def test_a_model_is_moved_by_its_held_out_rows(
-    select: str, ngrams: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str, select: str, ngrams: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset, network = encoded(tmp_path, "cola", n_train=10 * FEWEST, n_dev=40), pretrained(tmp_path / "model")
-    given = {"lr": 3e-3, "batch_size": 10, "epochs": 2, "precision": "float32", "select": select, "ngrams": ngrams}
-    moved = finetuned(finetune_job("cola", network, dataset, tmp_path / "moved", given))
+    dataset, network = encoded(tmp_path, task, n_train=12 * FEWEST, n_dev=40), pretrained(tmp_path / "model")
+    moved = fine_tuned(task, network, dataset, tmp_path / "moved", select=select, ngrams=ngrams)
     monkeypatch.setattr(decision, "FEWEST", 10 * FEWEST)
-    unmoved = finetuned(finetune_job("cola", network, dataset, tmp_path / "unmoved", given))
+    unmoved = fine_tuned(task, network, dataset, tmp_path / "unmoved", select=select, ngrams=ngrams)
     if select == "dev":
         assert "decision_shift" not in moved
         return
     assert unmoved["decision_shift"] == 0
-    assert moved["decision_shift"] != 0
-    biases = [Classifier.load(tmp_path / name / "model")[0].head.bias for name in ("moved", "unmoved")]
+    assert_moved(moved, tmp_path, dataset)
+
+
+@pytest.mark.parametrize(("family", "task"), [("bert", "mrpc"), ("distilbert", "cola"), ("electra", "mrpc")])
+def test_so_is_an_encoder(family: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some have a layer of their own before the linear one."""
+    dataset = encoded(tmp_path, task, n_train=12 * FEWEST, n_dev=40, words=PieceTokenizer())
+    network = pretrained_encoder(tmp_path / "model", family)
+    moved = fine_tuned(task, network, dataset, tmp_path / "moved", select="held-out")
+    monkeypatch.setattr(decision, "FEWEST", 10 * FEWEST)
+    fine_tuned(task, network, dataset, tmp_path / "unmoved", select="held-out")
+    assert_moved(moved, tmp_path, dataset)
+
+
+def fine_tuned(task: str, network: Path, dataset: Path, workspace: Path, **settings: object) -> dict[str, Any]:
+    given = {"lr": 1e-2, "lm_coef": 0.0, "batch_size": 10, "epochs": 2, "precision": "float32", **settings}
+    return finetuned(finetune_job(task, network, dataset, workspace, given))
+
+
+def assert_moved(result: dict[str, Any], folder: Path, dataset: Path) -> None:
+    """The model in moved/ is that in unmoved/ but for what is added, and scores what the result says."""
+    assert result["decision_shift"] != 0
+    biases = [Classifier.load(folder / name / "model")[0].head.bias for name in ("moved", "unmoved")]
     added = (biases[0] - biases[1]).tolist()
-    assert added == pytest.approx([0, moved["decision_shift"]], abs=1e-5)
-    again = evaluate(tmp_path / "moved" / "model", dataset, "dev", precision="float32")
-    assert again["score"] == pytest.approx(moved["dev/score"], abs=1e-6)
+    assert added == pytest.approx([0, result["decision_shift"]], abs=1e-5)
+    again = evaluate(folder / "moved" / "model", dataset, "dev", precision="float32")
+    assert again["score"] == pytest.approx(result["dev/score"], abs=1e-6)
