@@ -11,7 +11,7 @@ JOB.json: {"task": str, "finetune": fields of FinetuneConfig, "model": a pre-tra
 dataset, "workspace": folder, "threads": int or null, "start": folder of a model fine-tuned on `from_task`, or null,
 "teacher": folder of a model fine-tuned on the task, whose predictions are learnt, with "distil", fields of
 DistilConfig, or null, "proposer": folder of the pre-trained teacher, which replaces words, with "pieces", folder with
-its vocabulary's pieces.json, or null}.
+its vocabulary's pieces.json, or null, "word_edges": which pieces begin and end words, where n-grams are counted}.
 
 The workspace then holds model/ (of the chosen epoch: FinetuneConfig.select), predictions/, metrics.jsonl and
 result.json, whose scores are fractions; while the job runs also checkpoints/ and best/. Exit codes:
