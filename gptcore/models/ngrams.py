@@ -130,7 +130,9 @@ class NGrams(nn.Module):
         grams = self.grams(tokens, ends)
         rows, shares = grams.rows.flatten(1), self.shares(grams).flatten(1)  # (R, L*T)
         told = F.embedding_bag(rows, self.weight, per_sample_weights=shares, mode="sum")
-        return (told + self.common(grams) @ self.shared + self.bias).view(*ends.shape, -1)
+        # No matrix product: autocast would round it to bfloat16, where logits are sums of what is large.
+        shared = (self.common(grams)[..., None] * self.shared).sum(dim=1)
+        return (told + shared + self.bias).view(*ends.shape, -1)
 
     def weighted(self, weight: float) -> Self:
         """The same, whose logits are ``weight`` times as high."""

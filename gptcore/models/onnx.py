@@ -43,7 +43,7 @@ def export_onnx(model: Classifier, path: Path) -> None:
     :param model: in eval mode, on the CPU.
     :raises InputError: its weights are more than one file holds.
     """
-    n_bytes = sum(weights.numel() * weights.element_size() for weights in model.parameters())
+    n_bytes = sum(weights.numel() * weights.element_size() for weights in model.state_dict().values())
     if n_bytes >= _LARGEST_FILE:
         raise InputError(f"--format onnx: found weights of {n_bytes:,} bytes, expected less than {_LARGEST_FILE:,}")
     tokens = torch.zeros(2, 2, 5, dtype=torch.long)  # of no meaning but their shape

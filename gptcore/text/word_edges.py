@@ -24,7 +24,7 @@ def word_edges(kind: str, pieces: Sequence[str], special: Collection[int] = ()) 
     if kind == "word":
         found = [ENDS * piece.endswith(_END) for piece in pieces]
     elif kind == "byte-level":
-        found = [BEGINS * (piece[0] == _SPACE or not piece[0].isalnum()) for piece in pieces]
+        found = [BEGINS * (piece[:1] == _SPACE or not piece[:1].isalnum()) for piece in pieces]
     elif kind == "SentencePiece":
         found = [BEGINS * (piece[:1] == _WORD_MARK or not any(map(str.isalnum, piece))) for piece in pieces]
     else:

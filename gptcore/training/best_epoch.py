@@ -2,7 +2,8 @@
 
 These are held-out training rows or, as in the released code, the dev rows. Of equal scores on held-out rows, and there
 are many where a metric says nothing (of one label, of constant grades) or the rows are few, the lower loss wins, then
-the earlier epoch; on dev rows the earlier epoch, as it always was.
+the earlier epoch; on dev rows the earlier epoch, as it always was. Held-out rows are scored as the model will answer:
+from the probability on that is best for the metric (:mod:`gptcore.training.decision`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import torch
 from numpy.typing import NDArray
 
 from gptcore.evaluation.predict import answers_of, logits_of, mean_loss
+from gptcore.evaluation.predictions import RowPredictions
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.registry import TaskSpec
 from gptcore.nlu.rows import Rows
+from gptcore.training.decision import decision_shift
 
 _RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
 """After these of the first epoch the released code evaluates too."""
@@ -58,6 +61,8 @@ class BestEpoch:
     loss: float = field(default=0.0, init=False)
     """Nats a row; of dev rows 0, where nobody asks for it."""
     collapsed: bool = field(default=False, init=False)
+    shift: float = field(default=0.0, init=False)
+    """What is yet to be added to the second class's logit of the saved model, nats; scores are those with it."""
     settings: dict[str, Any] = field(default_factory=dict, init=False)
     """``extra``, and what was tuned on the rows."""
 
@@ -85,20 +90,30 @@ class BestEpoch:
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Metrics x 100 after ``step`` updates; of a model whose logits are no numbers a score that is none either."""
         logits = self.logits(self.model, self.rows, interrupted)
-        found = answers_of(self.spec, self.rows, logits)
-        if not found.finite:
+        if not answers_of(self.spec, self.rows, logits).finite:
             return {"epoch": self._epochs(step), "validation/score": math.nan}
+        found, shift = self.decided(logits)
         found = found.tuned()
         scores = found.scores(self.spec)
         loss = mean_loss(self.spec, self.rows, logits, self.world.device) if self.held_out else 0.0
         chosen_by = "accuracy" if self.original and "accuracy" in self.spec.metrics else "score"
         if self.step == 0 or (scores[chosen_by], -loss) > (self.scores[chosen_by], -self.loss):
-            self.step, self.scores, self.loss, self.collapsed = step, scores, loss, found.collapsed
+            self.step, self.scores, self.loss, self.collapsed, self.shift = step, scores, loss, found.collapsed, shift
             self.settings = {**self.extra, **found.settings}
             self.model.save(self.best / "model", self.settings)
             found.write(self.spec, self.best / "predictions.jsonl")
         shown = {f"validation/{name}": 100 * value for name, value in scores.items()}
         return {"epoch": self._epochs(step), **shown, **({"validation/task_loss": loss} if self.held_out else {})}
+
+    def decided(self, logits: Sequence[NDArray[np.float32]]) -> tuple[RowPredictions, float]:
+        """What held-out rows are answered with once the second class's logit is moved to where their metric is expected
+        to be best, and by how much; dev rows as they are.
+
+        :param logits: of each row, finite.
+        """
+        shift = decision_shift(self.spec, self.rows, logits) if self.held_out else 0.0
+        moved = [row + np.asarray([0, shift], np.float32) for row in logits] if shift else logits
+        return answers_of(self.spec, self.rows, moved), shift
 
     def logits(self, model: Classifier, rows: Rows, interrupted: Callable[[], bool]) -> Sequence[NDArray[np.float32]]:
         """What a model gives each row, see :func:`gptcore.evaluation.predict.logits_of`.
@@ -114,7 +129,7 @@ class BestEpoch:
 
     def state(self) -> dict[str, Any]:
         """The best epoch so far, for the checkpoint."""
-        return {name: getattr(self, name) for name in ("step", "scores", "loss", "collapsed", "settings")}
+        return {name: getattr(self, name) for name in ("step", "scores", "loss", "collapsed", "shift", "settings")}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put back what :meth:`state` gave."""

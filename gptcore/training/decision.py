@@ -2,16 +2,15 @@
 
 The loss asks for probabilities, of which a half gives the most right answers. F1 is best from half of its own best
 value on (Lipton et al. 2014), and Matthews' correlation not at a half either where one class is rare. So held-out rows
-say, once the model is trained, what to add to the second class's logit: the plug-in rule of Koyejo et al. 2014, with
-the probabilities of Platt 1999. It is smooth where the metric itself, over some hundred rows, jumps from threshold to
-threshold.
+say what to add to the second class's logit: the plug-in rule of Koyejo et al. 2014, with the probabilities of Platt
+1999. It is smooth where the metric itself, over some hundred rows, jumps from threshold to threshold.
 
 N rows.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,40 +18,39 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 
-from gptcore.evaluation.predict import answers_of
 from gptcore.models.classifier import Classifier
-from gptcore.nlu.metrics import OF_COUNTS, is_constant
-from gptcore.nlu.registry import Metric
-from gptcore.nlu.rows import TaskRows
-from gptcore.training.best_epoch import BestEpoch
+from gptcore.nlu.metrics import OF_COUNTS, is_constant, needs_threshold
+from gptcore.nlu.registry import Metric, TaskSpec
+from gptcore.nlu.rows import Rows, TaskRows
 
 FEWEST = 100
 """Held-out rows; of fewer it is luck which probability is best."""
 
 
-def move_decision(model: Path, monitor: BestEpoch) -> float:
-    """Add to the second class's logit of a trained model what is best on the monitor's rows, and score these so.
+def move_decision(model: Path, shift: float) -> None:
+    """Add to the second class's logit of a trained model, whose folder is written anew.
 
-    :param model: folder of the model that is kept, which is written anew.
-    :return: what is added, nats; 0 of fewer rows than :data:`FEWEST`.
+    :param shift: nats, see :func:`decision_shift`.
     """
-    spec, rows = monitor.spec, monitor.rows
-    assert isinstance(rows, TaskRows), "each has a class"
-    if len(rows) < FEWEST:
-        return 0.0
-    text = (monitor.best / "predictions.jsonl").read_text(encoding="utf-8")
-    logits = np.asarray([json.loads(line)["logits"] for line in text.splitlines()], np.float32)  # (N, 2)
-    moved = decision_shift(spec.headline, logits, rows.labels)
-    answers = answers_of(spec, rows, list(logits + np.asarray([0, moved], np.float32)))
-    monitor.scores, monitor.collapsed = answers.scores(spec), answers.collapsed
     kept, settings = Classifier.load(model)
     with torch.no_grad():
-        kept.head.bias[1] += moved
+        kept.head.bias[1] += shift
     kept.save(model, settings)
-    return moved
 
 
-def decision_shift(metric: Metric, logits: ArrayLike, labels: ArrayLike) -> float:
+def decision_shift(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]]) -> float:
+    """What, added to the second class's logit of held-out rows, is expected to be best for the task's metric, nats.
+
+    :param logits: (2,) of each row.
+    :return: 0 where a half is best, and of fewer rows than :data:`FEWEST`.
+    """
+    if not needs_threshold(spec) or len(rows) < FEWEST:
+        return 0.0
+    assert isinstance(rows, TaskRows), "each has a class"
+    return best_shift(spec.headline, np.stack(logits), rows.labels)
+
+
+def best_shift(metric: Metric, logits: ArrayLike, labels: ArrayLike) -> float:
     """What, added to the second class's logit, is expected to be best for the metric.
 
     :param metric: "f1" or "matthews".
@@ -65,11 +63,13 @@ def decision_shift(metric: Metric, logits: ArrayLike, labels: ArrayLike) -> floa
     log_odds, ordered = (second - first)[order], np.asarray(labels, np.float64)[order]
     if is_constant(ordered) or (probabilities := _platt(log_odds, ordered)) is None:
         return 0.0
-    yes = np.arange(len(log_odds), 0, -1.0)  # from each row on
-    tp = np.cumsum(probabilities[::-1])[::-1]
+    cuts, starts = np.unique(log_odds, return_index=True)  # equal rows are answered alike
+    yes = len(log_odds) - starts.astype(np.float64)  # from each of them on
+    tp = np.cumsum(probabilities[::-1])[::-1][starts]
     fn = probabilities.sum() - tp
-    best = 1 + int(np.argmax(OF_COUNTS[metric](len(log_odds) - yes - fn, fn, yes - tp, tp)[1:]))
-    return -float(log_odds[best - 1] + log_odds[best]) / 2
+    best = int(np.argmax(OF_COUNTS[metric](len(log_odds) - yes - fn, fn, yes - tp, tp)))
+    below = cuts[best - 1] if best else 2 * cuts[0] - cuts[1]  # yes to all: as far as to the next one
+    return -float(below + cuts[best]) / 2
 
 
 def _platt(log_odds: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64] | None:

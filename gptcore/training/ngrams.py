@@ -8,18 +8,20 @@ B rows, C sequences a row, K outputs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.base.seeds import choose_rows
 from gptcore.data.feed import by_length, evaluation_tokens
-from gptcore.evaluation.predict import answers_of, mean_loss
+from gptcore.evaluation.predict import mean_loss
 from gptcore.machine import process
 from gptcore.models.classifier import Classifier
 from gptcore.models.ngrams import BUCKETS, ROWS, SIDES, NGrams
@@ -33,6 +35,8 @@ _WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Of the n-grams' logits beside the network's; the greatest leaves next to nothing of these."""
 PENALTIES = (10.0, 3.0, 1.0, 0.1)
 """Of half the sum of the squares of the layer's weights, where the loss is a sum over rows: scikit-learn's 1 / C."""
+_SCALES = [np.float32(2 ** (-step / 4)) for step in range(33)]
+"""Of the logits of both, down to 1/256. A metric does not see them, yet a great weight makes every row certain."""
 _MOST = 1 << 24
 """Words and n-grams that are fitted together; of more rows some are drawn."""
 _LEAST = 1e-6
@@ -52,6 +56,9 @@ def add_ngrams(
     """Give a trained model the n-grams of its training rows, with the weight and the penalty that serve the monitor's
     rows best: of equal scores by the lower loss, then the lower weight. Its scores are those of both together then.
 
+    All logits but those of a grade, which answers follow from, are scaled so that the rows' loss is least (temperature
+    scaling, Guo et al. 2017): labels stay, probabilities are right on average.
+
     :param model: folder of the model that is kept, which is written anew.
     :param longest: pieces of the longest n-grams.
     :param edges: of each piece, see :func:`gptcore.text.word_edges.word_edges`.
@@ -64,20 +71,30 @@ def add_ngrams(
     best.to(world.device)
     alone = monitor.logits(best, monitor.rows, interrupted)
     fit = NGramFit(spec, rows, edges, longest, interrupted)
+
+    def loss_of(logits: Sequence[NDArray[np.float32]]) -> float:
+        return mean_loss(spec, monitor.rows, logits, world.device)
+
     found = []
     for penalty in PENALTIES:
         best.ngrams = fit.layer(penalty).to(world.device)
         beside = monitor.logits(best, monitor.rows, interrupted)
         for weight in _WEIGHTS:
             both = [one + weight * (other - one) for one, other in zip(alone, beside, strict=True)]
-            answers = answers_of(spec, monitor.rows, both)
-            scores, loss = answers.scores(spec), mean_loss(spec, monitor.rows, both, world.device)
-            found.append(((scores["score"], -loss, -weight), weight, penalty, answers))
-    _, weight, penalty, answers = max(found, key=itemgetter(0))
+            score = monitor.decided(both)[0].scores(spec)["score"]
+            found.append(((score, -loss_of(both), -weight), weight, penalty, both))
+    _, weight, penalty, both = max(found, key=itemgetter(0))
+    scales = _SCALES[:1] if spec.score_range else _SCALES
+    scale = min(scales, key=lambda scale: loss_of([scale * row for row in both]))
+    answers, monitor.shift = monitor.decided([scale * row for row in both])
     monitor.scores, monitor.collapsed = answers.scores(spec), answers.collapsed
     answers.write(spec, monitor.best / "predictions.jsonl")
     kept, settings = Classifier.load(model)
-    kept.ngrams = NGramFit(spec, every, edges, longest, interrupted).layer(penalty).weighted(weight) if weight else None
+    with torch.no_grad():
+        for part in kept.head.parameters():
+            part.mul_(float(scale))
+    fitted = NGramFit(spec, every, edges, longest, interrupted).layer(penalty) if weight else None
+    kept.ngrams = fitted and fitted.weighted(weight * float(scale))
     kept.save(model, settings)
     return weight
 

@@ -114,9 +114,9 @@ class FinetuneRequest(Training[Score]):
         """See :class:`Training`; from scratch the checkpoint's shape stands in its place."""
         # which rows are held out is another matter than before, for those fine-tunes alone that hold rows out
         settings = {**self.settings, **({"held_out": "groups of texts"} if self.config.select else {})}
-        settings |= {"grams": "words and runs of pieces, by side"} if self.config.ngrams else {}  # runs alone before
+        settings |= {"grams": "words and runs of pieces, by side, calibrated"} if self.config.ngrams else {}
         if self.config.select and needs_threshold(self.spec):
-            settings |= {"decision": "best for the metric"}  # from a half on before
+            settings |= {"decision": "best for the metric, and epochs and n-grams with it"}  # from a half on before
         if not self.config.pretrained:
             return recipe_of("finetune", {**settings, "model": self._shape}, {"dataset": self.dataset})
         inputs = {"dataset": self.dataset, "checkpoint": self.checkpoint, "start": self.start, "teacher": self.teacher}

@@ -14,7 +14,7 @@ from gptcore.models.classifier import Classifier
 from gptcore.nlu.metrics import METRICS, needs_threshold
 from gptcore.nlu.registry import REGISTRY, Metric, task_spec
 from gptcore.training import decision
-from gptcore.training.decision import FEWEST, decision_shift
+from gptcore.training.decision import FEWEST, best_shift
 from tests.gptcore.tiny_tasks import PieceTokenizer, encoded, finetune_job, finetuned, pretrained, pretrained_encoder
 
 SCALES = (0.05, 1.0, 30.0)
@@ -39,7 +39,7 @@ def test_on_other_rows_it_is_nearly_the_best_there_is(metric: Metric, scale: flo
     """Whatever the scale of the logits; the twin tries every threshold on the other rows themselves."""
     gains, missed = [], []
     for seed in range(20):
-        moved = decision_shift(metric, *drawn(seed, 500, scale))
+        moved = best_shift(metric, *drawn(seed, 500, scale))
         logits, labels = drawn(1000 + seed, 4000, scale)
         best = max(scored(metric, logits, labels, shift) for shift in scale * np.linspace(-3, 3, 121))
         found = scored(metric, logits, labels, moved)
@@ -52,7 +52,7 @@ def test_on_other_rows_it_is_nearly_the_best_there_is(metric: Metric, scale: flo
 def test_f1_says_yes_from_half_of_its_best_value_on() -> None:
     """Lipton et al. 2014, theorem 1, of probabilities that are right."""
     logits, labels = drawn(0, 200_000)
-    moved = decision_shift("f1", logits, labels)
+    moved = best_shift("f1", logits, labels)
     threshold = 1 / (1 + np.exp(moved))
     assert threshold == pytest.approx(scored("f1", logits, labels, moved) / 2, abs=0.01)
 
@@ -61,25 +61,25 @@ def test_f1_says_yes_from_half_of_its_best_value_on() -> None:
 @settings(max_examples=40, deadline=None)
 def test_what_is_added_before_is_added_less(seed: int, scale: float, before: float, metric: Metric) -> None:
     logits, labels = drawn(seed, 150, scale)
-    wanted = decision_shift(metric, logits, labels)
-    found = decision_shift(metric, logits + np.asarray([0, before]), labels)
+    wanted = best_shift(metric, logits, labels)
+    found = best_shift(metric, logits + np.asarray([0, before]), labels)
     assert found + before == pytest.approx(wanted, abs=0.3 * scale)
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
 def test_where_logits_tell_nothing_it_stays(metric: Metric) -> None:
     logits, labels = drawn(0, 300)
-    assert decision_shift(metric, -logits, labels) == 0
-    assert decision_shift(metric, logits, np.zeros(300)) == 0
-    assert decision_shift(metric, logits, np.ones(300)) == 0
-    assert decision_shift(metric, np.zeros((300, 2)), labels) == 0
+    assert best_shift(metric, -logits, labels) == 0
+    assert best_shift(metric, logits, np.zeros(300)) == 0
+    assert best_shift(metric, logits, np.ones(300)) == 0
+    assert best_shift(metric, np.zeros((300, 2)), labels) == 0
 
 
 def test_separable_rows_stay_apart() -> None:
     labels = np.repeat([0.0, 1.0], [70, 30])
     logits = np.stack([np.zeros(100), np.where(labels == 1, 9.0, 7.0)], axis=1)
     for metric in ("f1", "matthews"):
-        assert scored(metric, logits, labels, decision_shift(metric, logits, labels)) == 1
+        assert scored(metric, logits, labels, best_shift(metric, logits, labels)) == 1
 
 
 def test_which_tasks_have_one() -> None:
