@@ -93,8 +93,9 @@ def add_ngrams(
     with torch.no_grad():
         for part in kept.head.parameters():
             part.mul_(float(scale))
-    fitted = NGramFit(spec, every, edges, longest, interrupted).layer(penalty) if weight else None
-    kept.ngrams = fitted and fitted.weighted(weight * float(scale))
+    kept.ngrams = None
+    if weight:
+        kept.ngrams = NGramFit(spec, every, edges, longest, interrupted).layer(penalty).weighted(weight * float(scale))
     kept.save(model, settings)
     return weight
 

@@ -1,5 +1,6 @@
 """From which probability on a model of two classes says yes: moved on held-out rows to where the metric is best."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gptcore.evaluation.predict import evaluate
+from gptcore.evaluation.predictions import RowPredictions
 from gptcore.models.classifier import Classifier
+from gptcore.nlu.inputs import DecoderReader, EncodedExample
 from gptcore.nlu.metrics import METRICS, needs_threshold
 from gptcore.nlu.registry import REGISTRY, Metric, task_spec
+from gptcore.nlu.rows import TaskRows
 from gptcore.training import decision
+from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.decision import FEWEST, best_shift
 from tests.gptcore.tiny_tasks import PieceTokenizer, encoded, finetune_job, finetuned, pretrained, pretrained_encoder
 
@@ -80,6 +85,53 @@ def test_separable_rows_stay_apart() -> None:
     logits = np.stack([np.zeros(100), np.where(labels == 1, 9.0, 7.0)], axis=1)
     for metric in ("f1", "matthews"):
         assert scored(metric, logits, labels, best_shift(metric, logits, labels)) == 1
+
+
+def test_equal_rows_are_answered_alike() -> None:
+    """Of two values the threshold is between them or below both, where yes to all is best: F1 0.81 for 0.49."""
+    log_odds = np.repeat([-1.0, 1.0], [150, 50])
+    labels = np.concatenate([np.arange(150) < 90, np.arange(50) < 45]).astype(np.float64)
+    logits = np.stack([np.zeros(200), log_odds], axis=1)
+    assert scored("f1", logits, labels, best_shift("f1", logits, labels)) == METRICS["f1"](np.ones(200), labels)
+    assert best_shift("matthews", logits, labels) == 0  # half-way between the two
+
+
+def test_epochs_are_chosen_as_the_model_will_answer(tmp_path: Path) -> None:
+    """From a half on both say no to all, so that both score 0; moved, the second epoch tells the classes apart."""
+    rows, n = rows_with_labels(np.arange(200) % 5 == 0), 200
+    monitor = object.__new__(BestEpoch)
+    monitor.spec, monitor.rows, monitor.held_out = task_spec("cola"), rows, True
+    draws = np.random.default_rng(0)
+    blind = np.stack([np.full(n, 9.0), draws.normal(size=n)], axis=1).astype(np.float32)
+    seeing = blind + np.stack([np.zeros(n), 3 * rows.labels], axis=1).astype(np.float32)
+    (first, _), (second, shift) = monitor.decided(list(blind)), monitor.decided(list(seeing))
+    assert first.scores(monitor.spec)["score"] < 0.3 < 0.7 < second.scores(monitor.spec)["score"]
+    assert shift > 0
+    monitor.held_out = False
+    assert monitor.decided(list(seeing))[1] == 0
+
+
+def test_so_are_n_grams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept has the best score there is of all weights and penalties, each with its own decision."""
+    dataset, network = encoded(tmp_path, "cola", n_train=12 * FEWEST, n_dev=40), pretrained(tmp_path / "model")
+    scores = list[float]()
+    decided = BestEpoch.decided
+
+    def spy(monitor: BestEpoch, logits: Sequence[NDArray[np.float32]]) -> tuple[RowPredictions, float]:
+        found, shift = decided(monitor, logits)
+        scores.append(found.scores(monitor.spec)["score"])
+        return found, shift
+
+    monkeypatch.setattr(BestEpoch, "decided", spy)
+    result = fine_tuned("cola", network, dataset, tmp_path / "job", select="held-out", ngrams=2)
+    assert len(set(scores)) > 2
+    assert result["validation/score"] == pytest.approx(max(scores), abs=1e-9)
+
+
+def rows_with_labels(labels: NDArray[np.bool_]) -> TaskRows:
+    """Rows of CoLA, of one word each."""
+    examples = [EncodedExample((np.asarray([3]),), (), int(label), "", "") for label in labels]
+    return TaskRows(DecoderReader(task_spec("cola"), 40, 50), examples, np.arange(len(labels)))
 
 
 def test_which_tasks_have_one() -> None:

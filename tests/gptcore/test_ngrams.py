@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from gptcore.evaluation.predict import evaluate
@@ -20,6 +21,7 @@ from gptcore.models.ngrams import NGrams
 from gptcore.nlu.inputs import DecoderReader, EncodedExample
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.rows import TaskRows
+from gptcore.training import ngrams
 from gptcore.training.ngrams import Bags, NGramFit, Sums
 from tests.gptcore.test_losses import batch, model
 from tests.gptcore.tiny_tasks import (
@@ -104,6 +106,15 @@ def test_they_add_to_the_networks_logits_what_they_tell_of_each_sequence(form: s
     torch.testing.assert_close(together - alone, torch.stack(told), rtol=1e-4, atol=1e-5)
 
 
+def test_their_logits_are_not_rounded_where_the_networks_products_are() -> None:
+    _, tokens, ends = batch(2)
+    layer = random_ngrams(3, 2, 23, DELIMITER)
+    wanted = layer(tokens, ends)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(tokens, ends)
+    assert torch.equal(found, wanted)
+
+
 def plain_features(rows: TaskRows, longest: int) -> tuple[list[list[int]], np.ndarray]:
     """The rows' ids, and a matrix of what is fitted: grams by rarity, a length of 1 each kind, and sizes, scaled."""
     sentences = []
@@ -181,15 +192,41 @@ def test_what_two_texts_share_is_told_of_words_never_met(tmp_path: Path) -> None
     assert (told == batch.labels).float().mean() > 0.95
 
 
+@pytest.mark.parametrize("select", ["held-out", "refit"])
+def test_however_much_they_count_probabilities_are_right_on_average(
+    select: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word tells the class of seven rows in eight; 32 times the logits that learnt it are certain of every one."""
+    dataset, network = encoded(tmp_path, "cola", n_train=1200, n_dev=400), pretrained(tmp_path / "model")
+    settings = {"lr": 1e-6, "batch_size": 16, "epochs": 1, "precision": "float32", "select": select, "ngrams": 2}
+    monkeypatch.setattr(ngrams, "_WEIGHTS", (32.0,))
+
+    def log_odds(name: str) -> NDArray[np.float64]:
+        result = finetuned(finetune_job("cola", network, dataset, tmp_path / name, settings))
+        lines = map(json.loads, (tmp_path / name / "predictions" / "dev.jsonl").read_text().splitlines())
+        first, second = np.asarray([line["logits"] for line in lines]).T
+        return np.asarray(second - first - result["decision_shift"])
+
+    calibrated = log_odds("calibrated")
+    monkeypatch.setattr(ngrams, "_SCALES", [np.float32(1)])
+    certain = log_odds("certain")
+    scale = calibrated.std() / certain.std()
+    assert scale < 0.2
+    np.testing.assert_allclose(calibrated, scale * certain, atol=1e-3)  # both parts were scaled: no answer changes
+    confidence, sure = (float(np.mean(1 / (1 + np.exp(-np.abs(found))))) for found in (calibrated, certain))
+    assert abs(confidence - 7 / 8) < 0.04
+    assert sure > 0.97
+
+
 @pytest.mark.parametrize("select", ["held-out", "refit", "dev"])
 @pytest.mark.parametrize("task", ["sst2", "stsb", "storycloze"])
 def test_a_network_that_has_learnt_nothing_answers_by_them(task: str, select: str, tmp_path: Path) -> None:
     dataset, network = encoded(tmp_path, task, n_train=160, n_dev=40), pretrained(tmp_path / "model")
     settings = {"lr": 1e-6, "batch_size": 16, "epochs": 1, "precision": "float32", "select": select}
     found = {}
-    for ngrams in (None, 2):
-        job = finetune_job(task, network, dataset, tmp_path / f"{ngrams}", {**settings, "ngrams": ngrams})
-        found[ngrams] = finetuned(job)
+    for longest in (None, 2):
+        job = finetune_job(task, network, dataset, tmp_path / f"{longest}", {**settings, "ngrams": longest})
+        found[longest] = finetuned(job)
     assert "ngrams_weight" not in found[None]
     assert found[2]["ngrams_weight"] > 0
     assert found[2]["dev/score"] > max(0.7, found[None]["dev/score"] + 0.1)

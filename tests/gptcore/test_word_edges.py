@@ -21,7 +21,7 @@ TEXT = "undoable deeds are not undone by the undoing and doers do not rest"
     ("kind", "pieces", "edges"),
     [
         ("word", ["<unk>", "u", "n</w>", "do</w>"], [0, 0, 2, 2]),
-        ("byte-level", ["\u0120do", "ing", ",", "\u0120", "\u00c3"], [1, 0, 1, 1, 0]),
+        ("byte-level", ["\u0120do", "ing", ",", "\u0120", "\u00c3", ""], [1, 0, 1, 1, 0, 1]),
         ("WordPiece", ["[CLS]", "do", "##ing", "##", ","], [3, 1, 0, 1, 1]),
         ("SentencePiece", ["[CLS]", "\u2581the", "ing", ",", "\u2581", "s"], [3, 1, 0, 1, 1, 0]),
     ],
