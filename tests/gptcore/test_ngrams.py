@@ -15,9 +15,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from gptcore.base.errors import InputError
 from gptcore.evaluation.predict import evaluate
 from gptcore.machine.process import Interrupted
+from gptcore.models import onnx
 from gptcore.models.ngrams import NGrams
+from gptcore.models.onnx import export_onnx
 from gptcore.nlu.inputs import DecoderReader, EncodedExample
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.rows import TaskRows
@@ -113,6 +116,16 @@ def test_their_logits_are_not_rounded_where_the_networks_products_are() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = layer(tokens, ends)
     assert torch.equal(found, wanted)
+
+
+def test_one_onnx_file_has_to_hold_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = model("single", clf_pdrop=0.0)
+    network.ngrams = random_ngrams(3, network.n_outputs, 23, DELIMITER)
+    n_bytes = sum(part.numel() * part.element_size() for part in network.parameters())
+    monkeypatch.setattr(onnx, "_LARGEST_FILE", 2 * n_bytes)
+    with pytest.raises(InputError, match="found weights of"):
+        export_onnx(network, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def plain_features(rows: TaskRows, longest: int) -> tuple[list[list[int]], np.ndarray]:
