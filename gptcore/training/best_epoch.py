@@ -90,9 +90,9 @@ class BestEpoch:
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Metrics x 100 after ``step`` updates; of a model whose logits are no numbers a score that is none either."""
         logits = self.logits(self.model, self.rows, interrupted)
-        if not answers_of(self.spec, self.rows, logits).finite:
-            return {"epoch": self._epochs(step), "validation/score": math.nan}
         found, shift = self.decided(logits)
+        if not found.finite:
+            return {"epoch": self._epochs(step), "validation/score": math.nan}
         found = found.tuned()
         scores = found.scores(self.spec)
         loss = mean_loss(self.spec, self.rows, logits, self.world.device) if self.held_out else 0.0
@@ -108,8 +108,6 @@ class BestEpoch:
     def decided(self, logits: Sequence[NDArray[np.float32]]) -> tuple[RowPredictions, float]:
         """What held-out rows are answered with once the second class's logit is moved to where their metric is expected
         to be best, and by how much; dev rows as they are.
-
-        :param logits: of each row, finite.
         """
         shift = decision_shift(self.spec, self.rows, logits) if self.held_out else 0.0
         moved = [row + np.asarray([0, shift], np.float32) for row in logits] if shift else logits

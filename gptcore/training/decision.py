@@ -42,9 +42,9 @@ def decision_shift(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float
     """What, added to the second class's logit of held-out rows, is expected to be best for the task's metric, nats.
 
     :param logits: (2,) of each row.
-    :return: 0 where a half is best, and of fewer rows than :data:`FEWEST`.
+    :return: 0 where a half is best, of fewer rows than :data:`FEWEST`, and of logits that are no numbers.
     """
-    if not needs_threshold(spec) or len(rows) < FEWEST:
+    if not needs_threshold(spec) or len(rows) < FEWEST or not np.isfinite(logits).all():
         return 0.0
     assert isinstance(rows, TaskRows), "each has a class"
     return best_shift(spec.headline, np.stack(logits), rows.labels)

@@ -200,8 +200,9 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         started = time.monotonic()
         beside = {"ngrams_weight": add_ngrams(*args), "ngrams_seconds": time.monotonic() - started}
     if monitor.held_out and needs_threshold(spec):
-        move_decision(job.workspace / "model", monitor.shift)
         beside["decision_shift"] = monitor.shift
+        if monitor.shift:
+            move_decision(job.workspace / "model", monitor.shift)
     _finish(job, spec, rows, monitor, progress, beside, world, stop)
 
 

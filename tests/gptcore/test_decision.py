@@ -96,8 +96,8 @@ def test_equal_rows_are_answered_alike() -> None:
     assert best_shift("matthews", logits, labels) == 0  # half-way between the two
 
 
-def test_epochs_are_chosen_as_the_model_will_answer(tmp_path: Path) -> None:
-    """From a half on both say no to all, so that both score 0; moved, the second epoch tells the classes apart."""
+def test_held_out_rows_are_scored_as_the_model_will_answer() -> None:
+    """From a half on both say no to all; moved, the second model, which has learnt something, scores higher."""
     rows, n = rows_with_labels(np.arange(200) % 5 == 0), 200
     monitor = object.__new__(BestEpoch)
     monitor.spec, monitor.rows, monitor.held_out = task_spec("cola"), rows, True
