@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
-        reason = unwritten(error, [state_folder(), Path(getattr(options, "store", None) or "")])
+        named = (getattr(options, name, None) for name in ("store", "to"))
+        reason = unwritten(error, [state_folder(), *(Path(place or "") for place in named)])
         reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
         print(f"gptmill: failed: {reason}", file=sys.stderr)
         if options.debug:
@@ -93,15 +94,14 @@ def parser() -> argparse.ArgumentParser:
 def unwritten(error: BaseException, places: Iterable[Path]) -> str | None:
     """One line where ``error`` comes from a place that takes no more bytes; else None.
 
-    :param places: folders that are written to: a server's database that could not grow is only an error 500 here.
+    :param places: folders that are written to, for an error that names none: a server's database that could not grow is
+        only an error 500 here.
     """
-    if full := next((place for place in places if is_full(place)), None):
-        found: tuple[str, str] | None = ("no space left on the disk", str(full))
-    else:
-        found = unwritable(error)
-    if found is None:
+    reason, where = unwritable(error) or ("", "")
+    if not where and (full := next((place for place in places if is_full(place)), None)):
+        reason, where = "no space left on the disk", str(full)
+    if not reason:
         return None
-    reason, where = found
     if where:
         free = f" ({free_bytes(Path(where)) / 1e6:.1f} MB free, {ROOM / 1e6:.0f} MB or more needed)"
         reason += f" of {where}{free if reason.endswith('disk') else ''}"

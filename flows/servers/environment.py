@@ -151,7 +151,7 @@ def prepare(client: bool = True) -> None:
             home.mkdir(parents=True, exist_ok=True)  # the server does not make it before it opens its database there
         except OSError as error:
             if unwritable(error):
-                raise
+                return  # which who runs a flow is told first, and no other needs a server
             raise InputError(f"{home}: cannot be made ({error.strerror}); set GPTMILL_HOME to a folder") from None
 
 

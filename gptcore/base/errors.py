@@ -45,7 +45,7 @@ def unwritable(error: BaseException) -> tuple[str, str] | None:
     while found is not None:
         for number, words in _UNWRITABLE.items():
             if isinstance(found, OSError) and found.errno == number:
-                return words[0], str(found.filename or "")
+                return words[0], str(found.filename2 or found.filename or "")  # a copy: what was written, not read
             if any(word in str(found) for word in words):
                 return words[0], ""
         found = found.__cause__ or found.__context__

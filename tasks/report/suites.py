@@ -31,7 +31,7 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.report.rows import Cell, Kind, Row, label_of, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
-from tasks.store.state import SERVED, state_folder
+from tasks.store.state import SERVED, can_write, state_folder
 from tasks.tracking.tracker import Run, Tracker, flatten
 from tasks.tracking.views import LEADERBOARD, leaderboard_line
 
@@ -301,7 +301,8 @@ def kept_leaderboard(tracker: Tracker | None = None) -> tuple[Leaderboard, str]:
         after = _state(tracker.uri)
         if after is not None and (before == after or before is None):  # nobody wrote meanwhile
             rows = [dataclasses.asdict(row) for row in kept[0]]
-            write_json_atomic(path, {"of": after, "rows": rows, "page": kept[1]})
+            if can_write(path.parent):
+                write_json_atomic(path, {"of": after, "rows": rows, "page": kept[1]})
     return Leaderboard((*kept[0], *published_rows())), kept[1]
 
 

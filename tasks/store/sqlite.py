@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import logging
 import re
+import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 
 from gptcore.base.errors import InputError, unwritable
 from gptcore.base.files import write_bytes_atomic
+from tasks.store.state import can_write
 
 log = logging.getLogger(__name__)
 _MAGIC = b"SQLite format 3\0"
@@ -23,16 +26,23 @@ _RESTORE = "`gptmill restore` into another GPTMILL_HOME brings back a whole one"
 def copy_database(source: Path, target: Path) -> None:
     """Copy a database that others may be writing to, as it is at one moment (SQLite's online backup).
 
+    In a folder that takes nothing SQLite opens none that has a log (WAL): there its files are copied first.
+
     :raises InputError: it cannot be read.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    if not can_write(source.parent):
+        for end in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{source}{end}", f"{target}.read{end}")
+        source = target.with_name(f"{target.name}.read")
     try:
         with closing(sqlite3.connect(source, timeout=60)) as there, closing(sqlite3.connect(target)) as here:
             there.backup(here)
             here.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
     except sqlite3.DatabaseError as error:
         if unwritable(error):
-            raise
+            raise OSError(errno.EROFS if "readonly" in str(error) else errno.ENOSPC, str(error), str(target)) from error
         raise InputError(f"{source}: cannot be read ({error}); {_RESTORE}") from None
 
 

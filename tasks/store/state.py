@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from gptcore.base.errors import InputError, unwritable
-from gptcore.base.files import read_json, sha256_file, sha256_json, write_json_atomic
+from gptcore.base.files import is_full, read_json, sha256_file, sha256_json, write_json_atomic
 
 SERVED = "GPTMILL_MLFLOW_FILE"
 """The variable with the address of the light stack's MLflow and, behind a blank, the SQLite file that it serves."""
@@ -23,6 +23,11 @@ SERVED = "GPTMILL_MLFLOW_FILE"
 def state_folder() -> Path:
     """The state folder, absolute: `GPTMILL_HOME`, by default `.gptmill` in the current folder. Not created here."""
     return Path(os.environ.get("GPTMILL_HOME") or ".gptmill").expanduser().absolute()
+
+
+def can_write(folder: Path) -> bool:
+    """Whether a folder that is there takes something: who reads does without locks and memories where it does not."""
+    return not folder.exists() or (os.access(folder, os.W_OK) and not is_full(folder))
 
 
 _MOST_STORES = 20
@@ -43,10 +48,11 @@ def note_store(url: str) -> None:
     known = known_stores()
     if known[:1] != [url]:
         home = state_folder()
-        home.mkdir(parents=True, exist_ok=True)
         stores = list(dict.fromkeys([url, *known]))[:_MOST_STORES]
         ways = [each if "://" in each else os.path.relpath(each, home) for each in stores]
-        write_json_atomic(home / "stores.json", ways)
+        if can_write(home):
+            home.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(home / "stores.json", ways)
 
 
 def make_private() -> None:

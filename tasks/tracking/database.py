@@ -8,15 +8,19 @@ MLflow learns that from :func:`artifact_repository`, an entry point of this pack
 
 from __future__ import annotations
 
+import atexit
 import logging
+import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gptcore.base.errors import InputError
-from tasks.store.sqlite import check_database
+from tasks.store.sqlite import check_database, copy_database
+from tasks.store.state import can_write
 
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
@@ -54,9 +58,19 @@ def register_repository() -> None:
     _artifact_repository_registry.register(SCHEME, artifact_repository)  # type: ignore[no-untyped-call]
 
 
-def prepare_database(file: Path) -> None:
+def _copied(file: Path) -> Path:
+    """A copy of the SQLite file that ends with this process, beside the files of its runs."""
+    folder = Path(tempfile.mkdtemp(prefix="gptmill-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy_database(file, folder / file.name)
+    (folder / FILES).symlink_to(file.parent / FILES)
+    return folder / file.name
+
+
+def prepare_database(file: Path) -> Path:
     """See that MLflow can use its SQLite file, bring a former version's up to date, and begin none where one is lost.
 
+    :return: the file that MLflow is to open: a copy where the folder takes nothing, so that it is read all the same.
     :raises InputError: the file is damaged, is of a newer MLflow, or is gone from beside the files of its runs.
     """
     empty = not file.exists() or not file.stat().st_size
@@ -65,10 +79,13 @@ def prepare_database(file: Path) -> None:
             f"{file}: {'empty' if file.exists() else 'not there'}, but {FILES}/ beside it has the files of its runs; "
             "bring it back (`gptmill restore`), or move that folder away to begin anew"
         )
+    if not (empty or can_write(file.parent)):
+        file = _copied(file)
     if check_database(file, "mlflow", "store/db_migrations/versions"):
         migrate(f"sqlite:///{file}")
     if not empty and (file.parent / FILES).is_dir():
         _make_relocatable(file)
+    return file
 
 
 def migrate(uri: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gptcore.base.files import sha256_json
 from tasks.store.presence import Presence, presences, present
-from tasks.store.state import state_folder
+from tasks.store.state import can_write, state_folder
 
 _WHAT = "owners of tracking runs"
 
@@ -43,8 +43,13 @@ def note(uri: str, line: str) -> None:
 def dead_owners(uri: str) -> Iterator[dict[str, list[str]]]:
     """The owners whose process is gone, and the lines that each has noted; forgotten when the block ends well.
 
+    None where the state folder takes nothing: who only reads there leaves them to others.
+
     :raises InputError: the state folder's file system keeps no locks.
     """
+    if not can_write(state_folder()):
+        yield {}
+        return
     with presences(_owners(uri), _WHAT) as (_, dead):
         yield {path.name: path.read_text(encoding="utf-8").splitlines() for path in dead}
 

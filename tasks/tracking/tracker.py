@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from gptcore.base.errors import InputError, unwritable
 from gptcore.base.filesystems import answers_at
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
-from tasks.store.state import state_folder
+from tasks.store.state import can_write, state_folder
 from tasks.tracking.database import SCHEME, prepare_database, register_repository, sqlite_file
 from tasks.tracking.owners import dead_owners, owner_name
 from tasks.tracking.retry import NoRetries, RetryingClient, Unreachable, is_unreachable, retried, retries
@@ -217,7 +217,8 @@ class Tracker:
     def _connect(self) -> MlflowClient:
         if self.served and not answers_at(self.uri):  # before MLflow is imported
             raise Unreachable(f"MLflow at {self.shown}: does not answer; check MLFLOW_TRACKING_URI")
-        with exclusive(state_folder() / ".mlflow-open.lock", "creation of the tracking database"):
+        lock = state_folder() / ".mlflow-open.lock"
+        with exclusive(lock, "creation of the tracking database") if can_write(lock.parent) else nullcontext():
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
             # cards and tables have the links
             os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -229,9 +230,8 @@ class Tracker:
             # a failure is raised, too; MLflow would also print pages about it on the terminal, past our log
             logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: not record.exc_info)
             try:
-                if file := sqlite_file(self.uri):
-                    prepare_database(file)
-                client = MlflowClient(self.uri)
+                file = sqlite_file(self.uri)
+                client = MlflowClient(f"sqlite:///{prepare_database(file)}" if file else self.uri)
                 with NoRetries():
                     client.search_experiments(max_results=1)
             except InputError:
