@@ -53,7 +53,7 @@ def forked(home: Path, words: list[str], days: int = 0, end: str = "done", step:
         def counted(function: Callable[..., Any]) -> Callable[..., Any]:
             def call(*arguments: Any, **more: Any) -> Any:
                 if next(left, None) is None:
-                    if function in (LocalFileSystem.put_file, LocalFileSystem.get_file):
+                    if function.__name__ in ("put_file", "get_file"):  # half of it is there
                         Path(arguments[2]).write_bytes(Path(arguments[1]).read_bytes()[:-1])
                     if end == "killed":
                         os.kill(os.getpid(), signal.SIGKILL)
