@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from flows.cli.main import main
-from flows.upkeep.place import Backups, Listing
+from flows.upkeep.place import Backups, Listing, all_in
 from gptcore.base.files import sha256_json
 from tasks.store.store import Store
 from tests.flows.homes import began, contents, filled, notes
+from tests.tasks.stores import bucket
 from tests.trials.unwritable import disk
 
 ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a disk, which root alone may do")
@@ -34,7 +35,7 @@ def clock(days: int) -> Iterator[None]:
             return datetime.now(tz) + timedelta(days=days)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.upkeep.place.datetime" if Backups else "", Wrong)
+        patch.setattr("flows.upkeep.place.datetime", Wrong)
         yield
 
 
@@ -99,6 +100,25 @@ def test_a_clock_that_was_ahead_costs_no_backup(
         said = capsys.readouterr().out
         assert ("its time is still to come" in said) == (number in (2, 3))
     assert restored(tmp_path / "b", saved, monkeypatch)[0] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_place_behind_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two homes in a bucket, whose folders appear with what is in them."""
+    with bucket() as url:
+        for number in range(3):
+            for name in "ab":
+                filled(began(tmp_path / name, monkeypatch), f"{name}{number}")
+                words = ["backup", "--to", f"{url}/saved", "--store", f"{tmp_path}/{name}/store", "--keep", "2"]
+                assert main(words) == 0
+        kept = {own.home: own.names() for own in all_in(f"{url}/saved", "--to")}
+        assert [len(names) for names in kept.values()] == [2, 2]
+        found = []
+        for number, (home, names) in enumerate(kept.items()):
+            new = began(tmp_path / f"new{number}", monkeypatch)
+            words = ["restore", f"{url}/saved", "--at", f"{home}/{names[0]}", "--store", f"{new.parent}/store"]
+            assert main(words) == 0
+            found.append(notes(new))
+        assert sorted(found) == [["a0", "a1"], ["b0", "b1"]]
 
 
 def test_what_a_former_version_saved_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
