@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 
 from flows.forms.readers import config_file
 from flows.servers.environment import read_stack
+from flows.upkeep.place import chosen
 from gptcore.base.files import write_json_atomic
 from gptcore.base.settings import recorded
 from gptcore.config import EncoderConfig, LSTMConfig, ModelConfig, preset_named
@@ -115,6 +117,24 @@ def _corpus(folder: Path) -> None:
     finally:
         for path in sorted(out.rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
+
+
+def _backed_up(folder: Path) -> None:
+    """The list of a backup, as format 1 has it: without the checksum that lets no damage through to what is read."""
+    entry = {"sha256": "ab" * 32, "size": 3}
+    parts = {"databases": "mlflow.db", "files": "owners/a", "work": f"pretrain/{'0' * 64}/log.txt"}
+    kept = {"url": "runs/demo", "whole": True, "artifacts": {"corpus": ["cd" * 32]}}
+    about = {"format": 1, "created": "20260101T", "versions": {"gptmill": "0.2.0"}, "full": False, "store": kept}
+    (folder / "backups").mkdir()
+    listed = json.dumps({**about, **{part: {name: entry} for part, name in parts.items()}})
+    (folder / "backups" / "20260101T000000.000000Z.json").write_text(listed)
+
+
+def _read_backup(folder: Path) -> None:
+    backups, name = chosen(str(folder), "")
+    about = backups.read(name)
+    assert all(re.fullmatch(r"(databases|files|work)/[\w./-]+", path) for path in about.entries if path.isascii())
+    assert not any({"..", ""} & {*path.split("/")} for path in about.entries)
 
 
 def _settings_file(folder: Path) -> None:
@@ -308,6 +328,7 @@ READERS: dict[str, Reader] = {
     "Hugging Face's encoder": Reader(_encoder, lambda folder: load_model(str(folder)), "*odel*.*"),
     "released model": Reader(_released, lambda folder: load_model(str(folder))),
     "metrics of a job": Reader(_metrics, lambda folder: MetricsTail(folder / "metrics.jsonl").read()),
+    "list of a backup": Reader(_backed_up, _read_backup, "backups/*"),
     "record of the stack": Reader(_stack, lambda folder: read_stack()),
     "kept leaderboard": Reader(_board, lambda folder: _kept(folder / "board.json", [1])),
 }
