@@ -22,6 +22,7 @@ from tasks.stages.papers import AdaptRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Training
 from tasks.store.store import Store
+from tasks.tracking.keys import key_of
 from tasks.tracking.logs import Underway, duration, progress
 
 _SHOWN = 1.0  # seconds between two states of the progress on Prefect's page
@@ -127,10 +128,10 @@ def show_progress(work: Mapping[PrefectFuture[Any], float], stage: str) -> None:
     until then it is too long.
 
     :param work: floating-point operations that each training still has to do.
-    :param stage: what people call them: letters and dashes.
+    :param stage: what people call them.
     """
     start = time.monotonic()
-    artifact = cast(UUID, create_progress_artifact(0.0, key=f"{stage}-progress", description="starting"))
+    artifact = cast(UUID, create_progress_artifact(0.0, key=key_of(f"progress-{stage}"), description="starting"))
     several = len(work) > 1  # of one its own progress says more
     if several:
         progress(Underway(stage, 0.0, (f"0 of {len(work)}",)))

@@ -21,6 +21,7 @@ from prefect.client.schemas.sorting import ArtifactSort
 from flows.servers.pools import START_WORKER, TRAINERS, worker_online
 from flows.trainings.worker_policy import NoWorker, WorkerPolicy, worker_policy
 from tasks.stages.training import Training, estimate
+from tasks.tracking.keys import key_of
 from tasks.tracking.logs import Underway, duration, logger, progress
 
 NONE_ONLINE = f"no worker is online in the work pool {TRAINERS}; start one: {START_WORKER}"
@@ -181,7 +182,7 @@ class _Board:
 
     def _show(self, percent: float, words: str) -> None:
         if self._artifact is None:
-            made = create_progress_artifact(percent, key=f"waiting-for-{TRAINERS}", description=words)
+            made = create_progress_artifact(percent, key=key_of(f"waiting-for-{TRAINERS}"), description=words)
             self._artifact = cast(UUID, made)  # no coroutine, as tasks are plain functions
         else:
             update_progress_artifact(self._artifact, percent, description=words)

@@ -17,6 +17,7 @@ from gptcore.base.files import sha256_json
 from tasks.report.card import embedded, publish_table, table
 from tasks.report.figures import Figure, Panels, Routes
 from tasks.store.artifact import canonical
+from tasks.tracking.keys import key_of
 from tasks.tracking.provenance import run_tags
 from tasks.tracking.tracker import Tracker, scratch_folder
 
@@ -98,7 +99,7 @@ def publish(analysis: Analysis, out: str = "") -> None:
         if analysis.figure is not None:
             page += f"\n{embedded(analysis.title, files[-1])}\n"
         create_markdown_artifact(
-            f"{page}\n[MLflow run]({run.url})\n", key=f"analysis-{analysis.name}", description=analysis.title
+            f"{page}\n[MLflow run]({run.url})\n", key=key_of(f"analysis-{analysis.name}"), description=analysis.title
         )
         records = [dict(zip(analysis.header, row, strict=True)) for row in analysis.rows]
         publish_table(records, f"analysis-{analysis.name}-table", analysis.title)
@@ -112,14 +113,15 @@ def publish_all(analyses: list[Analysis], out: str = "") -> list[Analysis]:
 
 
 def _write(analysis: Analysis, folder: Path) -> list[Path]:
-    page, rows = folder / f"{analysis.name}.md", folder / f"{analysis.name}.csv"
+    name = key_of(analysis.name)
+    page, rows = folder / f"{name}.md", folder / f"{name}.csv"
     page.write_text(analysis.markdown(), encoding="utf-8")
     with open(rows, "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([analysis.header, *analysis.rows])
     files = [page, rows]
     if analysis.page:
-        files.append(folder / f"{analysis.name}.html")
+        files.append(folder / f"{name}.html")
         files[-1].write_text(analysis.html(), encoding="utf-8")
     if analysis.figure is None:
         return files
-    return [*files, analysis.figure.draw(folder / f"{analysis.name}.png")]
+    return [*files, analysis.figure.draw(folder / f"{name}.png")]

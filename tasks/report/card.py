@@ -23,6 +23,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, Generated, PretrainCounts, ShardsCounts
 from tasks.store.lineage import ancestor, made_before
 from tasks.store.store import Store
+from tasks.tracking.keys import key_of
 from tasks.tracking.tracker import flatten
 
 _NOTHING = ("", "-")
@@ -216,10 +217,10 @@ def filled(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 
 def publish_table(records: Sequence[Mapping[str, str]], key: str, description: str) -> UUID:
-    """Show a table on the Prefect run's Artifacts page; its id there. ``key``: letters, digits and dashes."""
+    """Show a table on the Prefect run's Artifacts page; its id there."""
     from prefect.artifacts import create_table_artifact  # seconds, which whoever draws a card does without
 
-    return cast(UUID, create_table_artifact(table=filled(records), key=key, description=description))
+    return cast(UUID, create_table_artifact(table=filled(records), key=key_of(key), description=description))
 
 
 _LIMITS = (

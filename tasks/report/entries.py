@@ -12,12 +12,14 @@ from tasks.store.artifact import Artifact
 from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, PretrainCounts, ShardsCounts
 from tasks.store.lineage import ancestor, made_before
 from tasks.store.store import Store
+from tasks.tracking.keys import key_of
 from tasks.tracking.provenance import Data
 from tasks.tracking.pyfunc import Interface
 from tasks.tracking.registry import NUMBER, Entry
 
 PRETRAINED = "gptmill-pretrained"
 _SYNTHETIC = "-synthetic"
+_TAKEN = "(?<=^pretrained)$|(?<=-synthetic)$"  # ends of a task's name that would make it the name of other models
 _LABELS = 5
 """So many of a task are named on its models' pages."""
 _SAMPLING = {"max_tokens": 40, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
@@ -70,7 +72,7 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
 
 def task_model(task: str, synthetic: bool) -> str:
     """What the registry calls a task's models; those of generated data have a name of their own."""
-    return f"gptmill-{task}" + (_SYNTHETIC if synthetic else "")
+    return f"gptmill-{key_of(task, _TAKEN)}" + (_SYNTHETIC if synthetic else "")
 
 
 def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: str) -> Entry:

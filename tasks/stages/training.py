@@ -31,6 +31,7 @@ from tasks.report.card import Card, shown
 from tasks.report.figures import loss_curve
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Built, Store
+from tasks.tracking.keys import key_of
 from tasks.tracking.logs import Underway, duration, progress, rate
 from tasks.tracking.provenance import cross_links
 from tasks.tracking.tracker import Run, read_metrics, scratch_folder
@@ -205,7 +206,7 @@ def follow_job(
     """
     workspace = Path(job["workspace"])
     mirror = partial(store.sync_partial, recipe, workspace)
-    observer = JobObserver(stage, run, f"{recipe.stage}-progress" if alone else None, mirror, item, unit)
+    observer = JobObserver(stage, run, f"progress-{recipe.stage}" if alone else None, mirror, item, unit)
     module = f"gptcore.training.{recipe.stage}"
     found = run_job(module, job, workspace, nproc=nproc, on_metrics=observer, on_waiting=observer.waiting)
     return {**found, "threads": job["threads"]}
@@ -225,7 +226,7 @@ def report(
 ) -> None:
     """The final numbers, the curve and the card, on the MLflow run and on the Prefect run.
 
-    :param key: of the card on the Prefect run's page: letters, digits and dashes.
+    :param key: of the card on the Prefect run's page, as :func:`key_of` makes one.
     :param results: on the card; ``measured``: on the MLflow run.
     :param references: see :func:`tasks.report.figures.loss_curve`, ``unit``, too.
     """
@@ -235,7 +236,7 @@ def report(
         links = cross_links(run, built.artifact)
         card = Card(title, results, built.manifest["config"], built.manifest, links, figure, notes)
         number = next((f": {name} {shown(value)}" for name, value in results.items()), "")
-        create_markdown_artifact(markdown=card.markdown(), key=key, description=f"{title}{number}")
+        create_markdown_artifact(markdown=card.markdown(), key=key_of(key), description=f"{title}{number}")
         (folder / "card.md").write_text(card.markdown(), encoding="utf-8")
         run.log_metrics(records)  # also what an earlier, killed process could not deliver any more
         drawn = {name for record in records for name in record["metrics"]}  # whose last value stands already
@@ -254,7 +255,7 @@ class JobObserver:
 
     :param stage: what people call it: ``"pretrain"``.
     :param run: the MLflow run that owns the curves.
-    :param key: key of the progress artifact (letters, digits, dashes); None: log lines only, for one of many jobs.
+    :param key: key of the progress artifact; None: log lines only, for one of many jobs.
     :param mirror: sends the workspace to a remote store, so that another host can go on from its checkpoints.
     :param item: which one of several jobs of the stage.
     :param unit: what the job reads, in the plural: its speed is so many of them a second.
@@ -304,7 +305,7 @@ class JobObserver:
         percent = 100.0 * self._latest.get("progress", 0.0)
         if self._artifact is None:
             # a coroutine only where an event loop runs, and tasks are plain functions
-            self._artifact = cast(UUID, create_progress_artifact(percent, key=self._key, description=text))
+            self._artifact = cast(UUID, create_progress_artifact(percent, key=key_of(self._key), description=text))
         else:
             update_progress_artifact(self._artifact, percent, description=text)
 

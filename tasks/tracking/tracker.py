@@ -26,6 +26,7 @@ from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import can_write, state_folder
 from tasks.tracking.database import SCHEME, prepare_database, register_repository, sqlite_file
+from tasks.tracking.keys import METRIC, key_of
 from tasks.tracking.owners import dead_owners, owner_name
 from tasks.tracking.retry import NoRetries, RetryingClient, Unreachable, is_unreachable, retried, retries
 
@@ -384,7 +385,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
-    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+    return {key_of(name, METRIC): float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:

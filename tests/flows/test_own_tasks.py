@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from prefect.client.orchestration import get_client
 
 from flows.cli import commands
+from flows.cli.init_task import init_task
 from flows.cli.main import main
 from flows.deployments.deploy import deploy
 from flows.deployments.settings import Settings
@@ -201,6 +202,15 @@ def test_one_own_task_needs_no_datasets_and_no_settings(
     assert (new["lr"], new["batch_size"], new["warmup"], new["seed"]) == (5e-4, 4, 0.1, 0)
     (suite,) = Tracker().search("gptmill/leaderboard", {"suite": ours.suite})
     assert suite.data.tags["settings_of"] == "preset demo, which pre-trained the checkpoint"
+
+
+def test_a_task_that_is_named_after_its_rows_is_fine_tuned(board: Leaderboard, store: str, tmp_path: Path) -> None:
+    """As Prefect's keys have no underscore, it failed once it was trained."""
+    rows = tmp_path / "multi_semi.csv"
+    rows.write_text("text,label\n" + "".join(f"of {n % 2},{'ab'[n % 2]}\n" for n in range(40)), encoding="utf-8")
+    form = FinetuneParameters(task=init_task(str(rows), "", "", "", ""), store=store)
+    form.check()
+    assert finetune(form).own_tasks == ["multi_semi"]
 
 
 def test_predict_and_evaluate_know_it(

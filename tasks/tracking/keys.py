@@ -1,0 +1,22 @@
+"""What becomes of names that people give (tasks, families, analyses) where Prefect, MLflow or a file system has rules."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+_KEY = r"[^a-z0-9-]"
+METRIC = r"[^/\w. :-]|(?<![^/])\.{0,2}(?![^/])"
+"""What MLflow's metrics cannot have in their names: other characters, and parts that a path would not keep."""
+_LONGEST = 200  # characters: MLflow takes 250, file systems 255 bytes
+
+
+def key_of(name: str, unfit: str = _KEY) -> str:
+    """The name itself where all of it fits; else with dashes for what does not, and its digest's start behind that.
+
+    So two names never share a key: ``multi-semi`` stays, ``multi_semi`` becomes ``multi-semi-09df201f``.
+
+    :param unfit: pattern of what cannot be in it; unless given, that of a key of Prefect's, which is a file's name, too.
+    """
+    plain = re.sub(unfit, "-", name)[:_LONGEST]
+    return name if plain == name else f"{plain}-{sha256(name.encode()).hexdigest()[:8]}"
