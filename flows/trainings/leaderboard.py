@@ -26,6 +26,7 @@ from gptcore.base.settings import recorded
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
+from gptcore.nlu.forms import FORMS
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.report.entries import task_data
@@ -33,10 +34,10 @@ from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.report import show_suite
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
-from tasks.report.rows import published_rows
 from tasks.report.score import Score, ZeroShot, dataset_origin, notes_on
 from tasks.report.suites import (
     Suite,
+    board_of,
     check_origin,
     open_suite,
     read_leaderboard,
@@ -131,18 +132,21 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
     for future in measured:  # before the first error is raised: one bad task does not waste the others' work
         future.wait()
     baselines = [future.result() for future in measured]
-    for label in dict.fromkeys(name for scored in baselines for name in scored):
-        suite = Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]})
+    labels = dict.fromkeys(label for form in FORMS.values() for label in form.floors)
+    floors = [Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]}) for label in labels]
+    for suite in floors:
+        if not (scored := [found[suite.label] for found in baselines if suite.label in found]):
+            continue
         with open_suite(tracker, suite) as run:
             runs.append(run)
             if not has_inputs(run):
                 log_inputs(run, inputs)
-            rows.append(record_row(run, row_of(suite, [scored[label] for scored in baselines if label in scored])))
+            record_row(run, row_of(suite, scored))
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
-    board = Leaderboard((*rows, *published_rows()), (*grid.notes, *notes))
-    for run, row in zip(runs, rows, strict=True):
-        show_suite(run, row, board)
+    board = board_of(tracker, rows, floors, datasets, (*grid.notes, *notes))
+    for run in runs:
+        show_suite(run, board)
     table = artifact_page(publish_table_of(board, list(datasets)))
     return FineTuned(board, scores[0], data, runs[0].url, table, failures)
 

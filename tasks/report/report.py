@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from gptcore import __version__
 from gptcore.base.errors import InputError
@@ -23,8 +23,8 @@ from tasks.report.card import table
 from tasks.report.differences import side_by_side
 from tasks.report.figures import loss_curve
 from tasks.report.leaderboard import LOW, Leaderboard
-from tasks.report.rows import Row, is_paper, split_of
-from tasks.report.suites import COMMANDS, EXPERIMENT, read_leaderboard
+from tasks.report.rows import Kind, Row, is_paper, split_of
+from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard
 from tasks.tracking.tracker import NOTE, Run, Tracker, scratch_folder
 from tasks.tracking.views import PRETRAIN
 
@@ -57,16 +57,20 @@ def write_report(tracker: Tracker, out: Path) -> Path:
     return out
 
 
-def show_suite(run: Run, row: Row, board: Leaderboard) -> None:
+def show_suite(run: Run, board: Leaderboard) -> None:
     """Give a suite's own page what it reached, as its description, and two artifacts: its report, its numbers as CSV.
 
-    Costs one call where they are as they were.
+    That is what MLflow holds of it, on its own tasks alone, whichever calls scored them. Costs one call where they are
+    as they were.
     """
-    alone = Leaderboard((row, *(other for other in board.rows if other.kind != "ours")), board.notes).beside_the_paper()
-    tags = run.metrics_and_tags()[1]
+    whole = run.tracker.client.get_run(run.run_id)
+    tags, row = whole.data.tags, kept_row(whole, cast(Kind, whole.data.tags["kind"]))
+    if not row.percent:  # all its fine-tunes failed
+        return
+    others = (other for other in board.rows if other.kind != "ours" and other.suite != row.suite)
+    alone = Leaderboard((row, *others), board.notes).beside_the_paper().only(list(row.per_task))
     made = sha256_json([alone.records(), tags.get(COMMANDS)])
     if row.kind == "ours" and tags.get(_REPORTED) != made:
-        whole = run.tracker.client.get_run(run.run_id)
         with scratch_folder() as folder:
             page = render(alone, {row.suite: whole}, list(_figures(run.tracker, [whole])))
             (folder / "report.html").write_text(page, encoding="utf-8")

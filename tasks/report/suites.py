@@ -274,6 +274,21 @@ def read_rows(tracker: Tracker) -> list[Row]:
     ]
 
 
+def board_of(
+    tracker: Tracker, ours: Sequence[Row], baselines: Iterable[Suite], tasks: Iterable[str], notes: Sequence[str]
+) -> Leaderboard:
+    """The board of some rows of ours: whichever calls scored the baselines, those of the same suites stand beside them.
+
+    :param baselines: suites on the same rows of the tasks; of these what MLflow holds, on the tasks of ``ours`` and
+        on ``tasks``.
+    """
+    runs = {run.data.tags["suite"]: run for run in reversed(tracker.search(EXPERIMENT, {"kind": "baseline"}))}
+    there = [kept_row(runs[suite.digest], "baseline") for suite in baselines if suite.digest in runs]
+    shown = list(dict.fromkeys([*tasks, *(task for row in ours for task in row.per_task)]))
+    floors = [row for row in (row.only(shown) for row in there) if row.percent]
+    return Leaderboard((*ours, *floors, *published_rows()), tuple(notes))
+
+
 def our_rows(ask: bool) -> list[Row]:
     """The rows of our suites; none where MLflow has no database yet, which is not made for this.
 

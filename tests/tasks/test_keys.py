@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlflow.utils.validation import _validate_metric_name, _validate_model_name, _validate_param_name, _validate_tag_name
+from mlflow.utils.validation import (
+    _validate_metric_name,
+    _validate_model_name,
+    _validate_param_name,
+    _validate_tag_name,
+)
 from prefect.client.schemas.actions import ArtifactCreate
 
 from gptcore.nlu.own_task import _NAME, free_name
@@ -67,7 +72,9 @@ def test_two_tasks_are_two_models_and_none_is_the_pretrained(
     assert len({*models.values()} | pretrained) == len(models) + 2
 
 
-@pytest.mark.parametrize(("name", "synthetic"), [("pretrained", False), ("pretrained", True), ("mood-synthetic", False)])
+@pytest.mark.parametrize(
+    ("name", "synthetic"), [("pretrained", False), ("pretrained", True), ("mood-synthetic", False)]
+)
 def test_a_name_that_the_registry_has_for_something_else_is_told_apart(name: str, synthetic: bool) -> None:
     taken = {PRETRAINED, f"{PRETRAINED}-synthetic", task_model("mood", True)}
     assert task_model(name, synthetic) not in taken
@@ -87,4 +94,6 @@ def test_no_artifact_of_prefect_has_another_key(path: Path) -> None:
     for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id.endswith("_artifact"):
             keys = [keyword.value for keyword in call.keywords if keyword.arg == "key"]
-            assert all(isinstance(key, ast.Call) and ast.unparse(key.func) == "key_of" for key in keys), ast.unparse(call)
+            assert all(isinstance(key, ast.Call) and ast.unparse(key.func) == "key_of" for key in keys), ast.unparse(
+                call
+            )
