@@ -163,7 +163,7 @@ def predict(options: argparse.Namespace) -> None:
         if options.tokenizer or options.model:
             raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
     else:
-        check_answers_file(options.file, options.out)
+        check_answers_file(options.file, options.out, options.force)
         _look_up_model(options, task)
         if options.file and not options.tokenizer:  # of a model in a folder it alone knows its task
             check_table(store, options.model, options.file)
@@ -229,15 +229,15 @@ def export(options: argparse.Namespace) -> None:
     out = Path(options.out)
     there = options.out and "://" not in options.out
     require(there, f"--out: found {options.out!r}, expected a new folder on this machine")
-    require(not out.exists(), f"--out {out}: is there already; expected a new folder")
-    from flows.cli.files import require_place
+    from flows.cli.files import exported_to
 
-    require_place(out, next(folder for folder in out.absolute().parents if folder.exists()) / "new")
-    store = _look_up_model(options)
-    from flows.inference import export
+    with exported_to(out, options.force) as made:
+        store = _look_up_model(options)
+        from flows.inference import export
 
-    for line in export(store, options.model, options.format, options.out, options.tokenizer, options.int8):
-        print(line)
+        lines = export(store, options.model, options.format, str(made), options.tokenizer, options.int8)
+    for line in lines:
+        print(line.replace(str(made), str(out)))
 
 
 def leaderboard(options: argparse.Namespace) -> None:
@@ -301,7 +301,7 @@ def _shown(scores: Mapping[str, Any], decimals: int = 4) -> str:
 def init_task(options: argparse.Namespace) -> None:
     from flows.cli.init_task import init_task
 
-    options.task = init_task(options.rows, options.label, options.labels, options.name, options.out)
+    options.task = init_task(options.rows, options.label, options.labels, options.name, options.out, options.force)
 
 
 def encode(options: argparse.Namespace) -> None:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gptcore.base.errors import InputError, require
 from gptcore.nlu.own_rows import own_example, own_table, table_format
 from gptcore.nlu.registry import recorded_task
 from tasks.store.store import Store
 
+_EXPORTED = ("config.json", "params_shapes.json")  # one of them is in each layout
 
-def check_answers_file(rows: str, out: str) -> None:
+
+def check_answers_file(rows: str, out: str, force: bool) -> None:
     """See that answers can be written.
 
     :param rows: the table that is answered; empty: standard input.
     :param out: empty: standard output.
-    :raises InputError: one is no table's name, or ``out`` cannot be written, or is there already.
+    :param force: whether ``out`` may be there already.
+    :raises InputError: one is no table's name, or ``out`` cannot be written, or is there.
     """
     for name in filter(None, (rows, out)):
         table_format(name)
     if not out:
         return
-    require(not Path(out).exists(), f"--out {out}: is there already, expected a new file")
+    require_new(Path(out), force)
     require_place(out, Path(out))
 
 
@@ -37,6 +43,30 @@ def check_table(store: Store, model: str, file: str) -> None:
     if first is None:
         raise InputError(f"{file}: found no row, expected one or more")
     own_example(spec, first)
+
+
+def require_new(path: Path, force: bool, what: str = "file") -> None:
+    """:raises InputError: something is there already, and is not to be replaced."""
+    new = force or not path.exists()
+    require(new, f"--out {path}: is there already, expected a new {what}, or --force to replace it")
+
+
+@contextmanager
+def exported_to(folder: Path, force: bool) -> Iterator[Path]:
+    """Where an exported model is written; whole, it takes the place of ``folder``, and of an earlier export there.
+
+    :raises InputError: nothing can be written there, or ``folder`` is there and is not to be replaced, or is no export.
+    """
+    require_new(folder, force, "folder")
+    ours = folder.is_dir() and any((folder / name).is_file() for name in _EXPORTED)
+    require(ours or not folder.exists(), f"--out {folder}: found something else there, expected an exported model")
+    require_place(folder, next(holder for holder in folder.absolute().parents if holder.exists()) / "new")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
+        yield (made := Path(aside) / "made")
+        if ours:
+            folder.rename(Path(aside) / "former")
+        made.rename(folder)
 
 
 def require_place(out: str | Path, path: Path) -> None:

@@ -35,15 +35,7 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.report.report import show_suite
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
 from tasks.report.score import Score, ZeroShot, dataset_origin, notes_on
-from tasks.report.suites import (
-    Suite,
-    board_of,
-    check_origin,
-    open_suite,
-    read_leaderboard,
-    record_row,
-    row_of,
-)
+from tasks.report.suites import Suite, board_of, check_origin, open_suite, read_leaderboard, record_row, row_of
 from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.evaluation import kept_blimp
 from tasks.stages.stage import VERSIONS

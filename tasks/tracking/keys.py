@@ -1,4 +1,4 @@
-"""What becomes of names that people give (tasks, families, analyses) where Prefect, MLflow or a file system has rules."""
+"""Keys of Prefect, MLflow and file systems that are made of names which people give: of tasks, families, analyses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def key_of(name: str, unfit: str = _KEY) -> str:
 
     So two names never share a key: ``multi-semi`` stays, ``multi_semi`` becomes ``multi-semi-09df201f``.
 
-    :param unfit: pattern of what cannot be in it; unless given, that of a key of Prefect's, which is a file's name, too.
+    :param unfit: pattern of what cannot be in it; that of a key of Prefect's, unless given.
     """
     plain = re.sub(unfit, "-", name)[:_LONGEST]
     return name if plain == name else f"{plain}-{sha256(name.encode()).hexdigest()[:8]}"

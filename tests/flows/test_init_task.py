@@ -128,7 +128,13 @@ def test_files_that_lie_beside_are_taken_and_what_is_there_stays(
         "holdout": None,
     }
     code, printed = run(str(folder / "train.csv"), "--out", str(out), capfd=capfd)
-    assert (code, printed) == (2, f"gptmill: error: --out {out}: is there already, expected a new file\n")
+    refused = f"--out {out}: is there already, expected a new file, or --force to replace it"
+    assert (code, printed) == (2, f"gptmill: error: {refused}\n")
+    before = out.read_bytes()
+    code, printed = run(str(folder / "train.csv"), "--out", str(out), "--labels", "0", "--force", capfd=capfd)
+    assert (code, out.read_bytes()) == (2, before), printed
+    code, printed = run(str(folder / "train.csv"), "--out", str(out), "--name", "other", "--force", capfd=capfd)
+    assert (code, tomllib.loads(out.read_text())["name"]) == (0, "other")
 
 
 @pytest.mark.parametrize(("file", "options", "expected"), table_of(__file__, "test_options_that_are_refused"))

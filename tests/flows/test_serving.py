@@ -56,7 +56,7 @@ class Shelf:
 
     def pretrain(self, seed: int) -> Artifact:
         torch.manual_seed(seed)
-        shape = ModelConfig(n_vocab=self.words.n_vocab, n_ctx=16, n_layer=1, n_head=2, n_embd=8, n_inner=16)
+        shape = ModelConfig(n_vocab=self.words.n_vocab, n_ctx=16, n_layer=1, n_head=2, n_embd=8, n_inner=32)
         inputs = {"tokenizer": self.tokenizer}
         config = {"seed": seed, "model": recorded(shape)}
         return self._put("pretrain", config, inputs, lambda out: GPT(shape).save(out / "model"))
@@ -351,6 +351,52 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_looked_up(sh
     ):
         assert main(["export", "--model", "latest", "--store", shelf.store.url, "--out", out]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_nightly_prediction_replaces_yesterdays_once_it_is_whole(shelf, tmp_path, capsys):
+    model, rows, out = shelf.finetune("sst2", shelf.checkpoint), tmp_path / "rows.csv", tmp_path / "answers.csv"
+    command = ["predict", "sst2", str(rows), "--out", str(out), "--model", model.short, "--store", shelf.store.url]
+    rows.write_text("sentence\na fine film\n")
+    assert main(command) == 0
+    before = out.read_bytes()
+    rows.write_text("sentence\na fine film\na dull one\n")
+    capsys.readouterr()
+    assert main(command) == 2
+    refused = f"gptmill: error: --out {out}: is there already, expected a new file, or --force to replace it\n"
+    assert capsys.readouterr().err == refused
+    with rows.open("a") as file:
+        file.write("one,too many\n")
+    assert main([*command, "--force"]) == 2, "the last row is broken"
+    assert out.read_bytes() == before
+    rows.write_text("sentence\na fine film\na dull one\n")
+    assert main([*command, "--force"]) == 0
+    assert len(out.read_text().splitlines()) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.csv", "rows.csv"]
+
+
+def test_an_export_replaces_an_export_whole_and_nothing_else(shelf, tmp_path, capsys):
+    out, ref = tmp_path / "new" / "exported", shelf.checkpoint.short
+    command = ["export", "--model", ref, "--store", shelf.store.url, "--out", str(out)]
+    assert main(command) == 0
+    files = sorted(path.name for path in out.iterdir())
+    assert capsys.readouterr().out.splitlines() == [str(out / name) for name in files]
+    (out / "model-int8.onnx").write_text("of another layout")
+    assert main(command) == 2
+    refused = f"gptmill: error: --out {out}: is there already, expected a new folder, or --force to replace it\n"
+    assert capsys.readouterr().err == refused
+    assert main([*command, "--force", "--format", "release"]) == 2, "which takes twelve heads"
+    assert sorted(path.name for path in out.iterdir()) == sorted([*files, "model-int8.onnx"])
+    assert main([*command, "--force"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == files
+    assert [path.name for path in out.parent.iterdir()] == ["exported"]
+    (mine := tmp_path / "mine").mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    (file := tmp_path / "file").write_text("a")
+    capsys.readouterr()
+    for other in (mine, file):
+        assert main([*command[:-1], str(other), "--force"]) == 2
+        assert f"--out {other}: found something else there, expected an exported model" in capsys.readouterr().err
+    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
 
 
 # --- what MLflow loads: tables by the data's names of columns or by the fields' own, and lists of answers

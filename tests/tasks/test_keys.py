@@ -22,7 +22,7 @@ from tasks.tracking.keys import METRIC, key_of
 
 TASKS = st.from_regex(_NAME, fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
-PRODUCT = [path for room in ("flows", "tasks") for path in Path(room).rglob("*.py")]
+PRODUCT = [path for room in ("flows", "tasks") for path in (Path(__file__).parents[2] / room).rglob("*.py")]
 
 
 def others(key: str) -> str:
@@ -88,7 +88,7 @@ def test_names_that_are_keys_stay() -> None:
     assert free_name("multi_semi") == "multi_semi"
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=str)
+@pytest.mark.parametrize("path", PRODUCT, ids=lambda path: path.stem)
 def test_no_artifact_of_prefect_has_another_key(path: Path) -> None:
     """What a name becomes is decided in one place."""
     for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
