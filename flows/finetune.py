@@ -36,7 +36,8 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
     if parameters.pretrained:
         arm = pretrained_arm(checkpoint, parameters.from_task, teacher_of(store, checkpoint))
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, own_tokenizer(store, checkpoint))}
-    grid = grid_of(store, preset, datasets_url, [task], datasets, [arm], parameters.seeds, origin)
+    alone = parameters.layers >= 0 or not parameters.pretrained
+    grid = grid_of(store, preset, datasets_url, [task], datasets, [arm], parameters.seeds, origin, alone)
     settings = with_options(parameters, family, grid.settings)
     return score_tasks(dataclasses.replace(grid, settings=settings), jobs=0, rates=parameters.rates)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from flows.forms.parameters import AnalysisParameters
 from flows.trainings.chain import Chain
-from flows.trainings.grid import Arm, pretrained_arm
+from flows.trainings.grid import Arm, pretrained_arm, settings_of
 from flows.trainings.leaderboard import score_tasks
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
@@ -49,12 +49,21 @@ def synthetic_notes(chain: Chain) -> tuple[str, ...]:
     return next(filter(None, (synthetic_note(chain.store.manifest(artifact)) for artifact in inputs)), ())
 
 
+def notes_on_chain(chain: Chain) -> list[str]:
+    """What else than the network a reader must know of a chain's numbers: generated rows, n-grams beside it."""
+    counted = [name for name, config in settings_of(chain.preset, chain.tasks).items() if config.ngrams]
+    tasks = ", ".join(task for task in chain.datasets if task in counted)
+    left_out = chain.alone and not chain.preset.asks_ngrams
+    said = f"n-grams beside the network{': left out, as networks are compared' if left_out else ''} ({tasks})"
+    return [*synthetic_notes(chain), *([said] if tasks else [])]
+
+
 def about(chain: Chain) -> list[str]:
     """What a reader must know of the model behind the numbers."""
     result = PretrainCounts.of(chain.store, chain.checkpoint)
     chosen_on = {SELECTIONS[chain.preset.finetune_for(task).select or "dev"] for task in chain.datasets}
     return [
-        *synthetic_notes(chain),
+        *notes_on_chain(chain),
         *(f"ours: epochs of fine-tunes chosen on {words}" for words in sorted(chosen_on)),
         f"preset {chain.preset.name}: {result.tokens_seen:,} tokens seen in pre-training, "
         f"held-out perplexity {result.validation_perplexity:.1f}",
@@ -265,7 +274,7 @@ def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:
     chain = models[0].chain
     machines = dict.fromkeys(f"{model.counts.threads} thread(s), on {model.counts.device}" for model in models)
     notes = [
-        *synthetic_notes(chain),
+        *notes_on_chain(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once",
         "operations: floating-point, 6 a weight of a matrix product and token, with those of attention, and of a "
         "generator where one is trained; only the states of hidden words reach the vocabulary",

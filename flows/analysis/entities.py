@@ -7,13 +7,7 @@ from typing import Any
 
 from prefect import flow
 
-from flows.analysis.common import (
-    Trained,
-    require_family,
-    scored,
-    synthetic_notes,
-    with_family,
-)
+from flows.analysis.common import Trained, notes_on_chain, require_family, scored, with_family
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import refuse_setting
@@ -79,7 +73,7 @@ def _ablation(
     assert mentions is not None, "of a family that knows entities"
     found = MentionsCounts.of(chain.store, mentions).splits["train"]
     notes = [
-        *synthetic_notes(chain),
+        *notes_on_chain(chain),
         f"ours: preset {chain.preset.name}, {first.split} rows, the median of {first.seeds} seed(s), pre-trained once; "
         "± the bootstrap error over rows, in brackets the lowest and the highest seed",
         f"pre-trained on {found.tokens:,} tokens that mention {found.entities:,} entities {found.mentions:,} "

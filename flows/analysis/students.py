@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prefect import flow
 
-from flows.analysis.common import chosen_tasks, plain, scores_of, short, synthetic_notes
+from flows.analysis.common import chosen_tasks, notes_on_chain, plain, scores_of, short
 from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
 from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
@@ -155,7 +155,7 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
     costs = ("weights", "MB", "ms a row", "rows/s", "memory, MB")
     header = ("model", "as", "perplexity", *costs, "average", "of the teacher", *tasks)
     notes = [
-        *synthetic_notes(chain),
+        *notes_on_chain(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s); "
         f"tokens seen in pre-training: the teacher {first}, the others {', '.join(dict.fromkeys(others))}",
         "ms a row (batch of 1, median), rows/s (batches of 32), memory (above the process without a model): one core "
@@ -206,7 +206,7 @@ def _ablations(chain: Chain, grid: Grid, rows: Sequence[Row], compared: Sequence
         metrics[f"{plain(student.label)}/average"] = average
     header = ("what is learnt", "perplexity", "average", "difference", "published difference", *tasks)
     notes = [
-        *synthetic_notes(chain),
+        *notes_on_chain(chain),
         f"ours: preset {chain.preset.name}, {rows[0].split} rows, {rows[0].seeds} seed(s), pre-trained once; "
         f"students of {of_student} of the teacher's {of_teacher} layers",
         _PERPLEXITY,

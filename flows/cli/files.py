@@ -13,16 +13,13 @@ from gptcore.nlu.own_rows import own_example, own_table, table_format
 from gptcore.nlu.registry import recorded_task
 from tasks.store.store import Store
 
-_EXPORTED = ("config.json", "params_shapes.json")  # one of them is in each layout
-
 
 def check_answers_file(rows: str, out: str, force: bool) -> None:
     """See that answers can be written.
 
     :param rows: the table that is answered; empty: standard input.
     :param out: empty: standard output.
-    :param force: whether ``out`` may be there already.
-    :raises InputError: one is no table's name, or ``out`` cannot be written, or is there.
+    :raises InputError: one is no table's name, or ``out`` cannot be written, or is there already without ``force``.
     """
     for name in filter(None, (rows, out)):
         table_format(name)
@@ -58,7 +55,7 @@ def exported_to(folder: Path, force: bool) -> Iterator[Path]:
     :raises InputError: nothing can be written there, or ``folder`` is there and is not to be replaced, or is no export.
     """
     require_new(folder, force, "folder")
-    ours = folder.is_dir() and any((folder / name).is_file() for name in _EXPORTED)
+    ours = any((folder / name).is_file() for name in ("config.json", "params_shapes.json"))  # each layout has one
     require(ours or not folder.exists(), f"--out {folder}: found something else there, expected an exported model")
     require_place(folder, next(holder for holder in folder.absolute().parents if holder.exists()) / "new")
     folder.parent.mkdir(parents=True, exist_ok=True)

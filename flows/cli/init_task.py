@@ -22,8 +22,8 @@ def init_task(rows: str, label: str, labels: str, name: str, out: str, force: bo
 
     :param rows: the address of the training rows.
     :param label: the column of the label; empty: it is told by the rows, as are the labels, comma-separated.
-    :param out: the file to write; empty: beside the rows, or here where these are not on this machine.
-    :param force: whether it may be there already: it is replaced, unless the new one turns out wrong.
+    :param out: the file to write; empty: beside the rows, or here where these are not on this machine. With
+        ``force`` one that is there is replaced, once the new one is right.
     :return: the file's address.
     :raises InputError: no rows there, no new TOML file can be written, or as :func:`guess_task` and :func:`check_task`.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
-from flows.forms.parameters import OnBooks, PretrainParameters
+from flows.forms.parameters import AnalysisParameters, OnBooks, PretrainParameters
 from flows.forms.references import pretrained_model, teacher_model
 from flows.forms.settings import chosen_preset
 from flows.forms.students import check_teacher
@@ -132,6 +132,8 @@ class Chain:
     nproc: int = 0
     sharded: bool = False
     """How further networks are pre-trained: see :class:`tasks.stages.pretrain.PretrainRequest`."""
+    alone: bool = True
+    """See :func:`flows.trainings.grid.grid_of`; not where the rows are the leaderboard's."""
 
     @property
     def stages(self) -> list[Artifact]:
@@ -145,7 +147,8 @@ class Chain:
         :param tasks: only these; empty: all.
         """
         datasets = {name: rows for name, rows in self.datasets.items() if not tasks or name in tasks}
-        return grid_of(self.store, self.preset, self.datasets_url, self.tasks, datasets, arms, seeds)
+        made = (self.store, self.preset, self.datasets_url, self.tasks, datasets, arms, seeds)
+        return grid_of(*made, alone=self.alone)
 
     def pretrain(
         self,
@@ -216,7 +219,7 @@ def run_chain(
     request = pretraining(store, parameters, preset, shards, start, distillation)
     checkpoint = trained_model(dataclasses.replace(request, ngrams=books.ngrams))
     made = (books.corpus, books.tokenizer, datasets, shards, books.ngrams, checkpoint)
-    how = (parameters.nproc, parameters.shard)
+    how = (parameters.nproc, parameters.shard, isinstance(parameters, AnalysisParameters))
     return Chain(store, preset, datasets_url, chosen, *made, left_out, start, request.mentions, *how)
 
 

@@ -182,14 +182,19 @@ def grid_of(
     arms: Sequence[Arm],
     seeds: int,
     origin: str = "",
+    alone: bool = False,
 ) -> Grid:
     """Tasks in some arms, by a preset's settings.
 
     :param seeds: as a form has it; 0: as the preset says, else each task's own number.
     :param origin: why it is that preset, in words; empty: by its name alone.
+    :param alone: whether networks are compared: only n-grams that the user asks for are then counted beside them.
     """
     seeds, origin = seeds or preset.seeds or 0, origin or f"preset {preset.name}"
-    return Grid(store, datasets_url, tasks, datasets, arms, settings_of(preset, tasks), seeds, origin=origin)
+    settings = settings_of(preset, tasks)
+    if alone and not preset.asks_ngrams:
+        settings = {name: dataclasses.replace(config, ngrams=None) for name, config in settings.items()}
+    return Grid(store, datasets_url, tasks, datasets, arms, settings, seeds, origin=origin)
 
 
 def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | None = None) -> Arm:
@@ -202,9 +207,9 @@ def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | N
     return Arm(label, checkpoint, teacher=pretrained_arm(teacher) if teacher else None)
 
 
-def scratch_arm(checkpoint: Artifact) -> Arm:
+def scratch_arm(checkpoint: Artifact, **changes: Any) -> Arm:
     """The same network from random weights (Table 5, "w/o pre-training")."""
-    return Arm("from scratch", checkpoint, {"pretrained": False})
+    return Arm("from scratch", checkpoint, {"pretrained": False, **changes})
 
 
 def arms_of(store: Store, preset: Preset, checkpoint: Artifact, source: str = "") -> list[Arm]:
@@ -213,4 +218,5 @@ def arms_of(store: Store, preset: Preset, checkpoint: Artifact, source: str = ""
     :param source: the task that a form has others start from; of what the settings say so the notes tell.
     """
     arms = [pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))]
-    return [*arms, scratch_arm(checkpoint)] if preset.scratch else arms
+    alone = {} if preset.asks_ngrams else {"ngrams": None}  # what random weights reach, and nothing beside them
+    return [*arms, scratch_arm(checkpoint, **alone)] if preset.scratch else arms

@@ -136,7 +136,7 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
             record_row(run, row_of(suite, scored))
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
-    board = board_of(tracker, rows, floors, datasets, (*grid.notes, *notes))
+    board = board_of(tracker, rows, floors, (*grid.notes, *notes))
     for run in runs:
         show_suite(run, board)
     table = artifact_page(publish_table_of(board, list(datasets)))

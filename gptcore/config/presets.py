@@ -56,6 +56,8 @@ class Preset:
     """Also fine-tune the same network from random weights, as a row of the leaderboard."""
     seeds: int | None = None
     """Fine-tunes of each task; None: as many as the task's registry entry says."""
+    asks_ngrams: bool = False
+    """Whether a user's own settings have `ngrams`: else none are counted beside networks that are compared."""
 
     def __post_init__(self) -> None:
         family = FAMILIES[self.family]
@@ -146,7 +148,8 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     preset.finetune.require_family(preset.family, f"{source}: finetune")
     for task in preset.tasks:
         preset.finetune_for(task).require_family(preset.family, f"{source}: tasks.{task}")
-    return preset
+    sections = (given.get("finetune", {}), *given.get("tasks", {}).values())
+    return dataclasses.replace(preset, asks_ngrams=any(section.get("ngrams") for section in sections))
 
 
 def _released(family: Family, section: str, values: Any) -> Any:

@@ -274,19 +274,12 @@ def read_rows(tracker: Tracker) -> list[Row]:
     ]
 
 
-def board_of(
-    tracker: Tracker, ours: Sequence[Row], baselines: Iterable[Suite], tasks: Iterable[str], notes: Sequence[str]
-) -> Leaderboard:
-    """The board of some rows of ours: whichever calls scored the baselines, those of the same suites stand beside them.
-
-    :param baselines: suites on the same rows of the tasks; of these what MLflow holds, on the tasks of ``ours`` and
-        on ``tasks``.
-    """
+def board_of(tracker: Tracker, ours: Sequence[Row], baselines: Iterable[Suite], notes: Sequence[str]) -> Leaderboard:
+    """Rows of ours, and on their tasks what MLflow holds of suites of baselines, whichever calls scored them."""
+    tasks = [task for row in ours for task in row.per_task]
     runs = {run.data.tags["suite"]: run for run in reversed(tracker.search(EXPERIMENT, {"kind": "baseline"}))}
-    there = [kept_row(runs[suite.digest], "baseline") for suite in baselines if suite.digest in runs]
-    shown = list(dict.fromkeys([*tasks, *(task for row in ours for task in row.per_task)]))
-    floors = [row for row in (row.only(shown) for row in there) if row.percent]
-    return Leaderboard((*ours, *floors, *published_rows()), tuple(notes))
+    rows = (kept_row(runs[suite.digest], "baseline").only(tasks) for suite in baselines if suite.digest in runs)
+    return Leaderboard((*ours, *(row for row in rows if row.percent), *published_rows()), tuple(notes))
 
 
 def our_rows(ask: bool) -> list[Row]:

@@ -12,11 +12,9 @@ _LONGEST = 200  # characters: MLflow takes 250, file systems 255 bytes
 
 
 def key_of(name: str, unfit: str = _KEY) -> str:
-    """The name itself where all of it fits; else with dashes for what does not, and its digest's start behind that.
+    """The name itself where all of it fits; else, that no two names share a key, with its digest: multi-semi-09df201f.
 
-    So two names never share a key: ``multi-semi`` stays, ``multi_semi`` becomes ``multi-semi-09df201f``.
-
-    :param unfit: pattern of what cannot be in it; that of a key of Prefect's, unless given.
+    :param unfit: pattern of what becomes a dash, as no key can have it; unless given, no key of Prefect's.
     """
     plain = re.sub(unfit, "-", name)[:_LONGEST]
     return name if plain == name else f"{plain}-{sha256(name.encode()).hexdigest()[:8]}"

@@ -19,7 +19,7 @@ from flows.analysis.paper import ablations
 from flows.cli.main import main
 from flows.forms.parameters import AnalysisParameters
 from flows.trainings import leaderboard
-from flows.trainings.grid import Arm, Grid
+from flows.trainings.grid import Arm, Grid, arms_of, grid_of
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, preset_named
 from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
@@ -42,11 +42,17 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 def run(
-    name: str, world: tuple[str, str], store: str, out: Path, tasks: list[str], family: str = "gpt"
+    name: str,
+    world: tuple[str, str],
+    store: str,
+    out: Path,
+    tasks: list[str],
+    family: str = "gpt",
+    preset: str = "demo",
 ) -> list[Analysis]:
     books, datasets = world
     form = AnalysisParameters(
-        preset="demo",
+        preset=preset,
         corpus=books,
         datasets=datasets,
         store=store,
@@ -102,6 +108,47 @@ def test_table_5_of_a_preset_with_the_auxiliary_objective_on_some_tasks() -> Non
     arms = ablations(settings, ["rte", "sst2"], Artifact("pretrain", "a", "a"), Artifact("pretrain", "b", "b"))
     for task in ("rte", "sst2"):
         assert [arm.settings(settings.finetune_for(task)).lm_coef for arm in arms] == [0.5, 0.5, 0.0, 0.5]
+
+
+def test_networks_are_compared_without_the_ngrams_that_a_preset_counts_beside_them(
+    world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
+    before = {artifact.digest for artifact in Store(store).list("finetune")}
+    run("table5", world, store, tmp_path, ["sst2"], preset="best")
+    run("layers", world, store, tmp_path, ["mnli"], preset="best")
+    made = [artifact for artifact in Store(store).list("finetune") if artifact.digest not in before]
+    assert len(made) > 4
+    assert not [artifact for artifact in made if "ngrams" in Store(store).manifest(artifact)["config"]["finetune"]]
+    for name, task in (("table5", "sst2"), ("layers", "mnli")):
+        page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+        assert f"n-grams beside the network: left out, as networks are compared ({task})" in page
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "compared", "scratch"),
+    [
+        ("best", {}, None, None),
+        ("best", {"finetune": {"ngrams": 2}}, 2, 2),
+        ("best", {"tasks": {"sst2": {"ngrams": 4}}}, 4, 4),
+        ("best", {"finetune": {"ngrams": 0, "epochs": 2}}, None, None),
+        ("demo", {}, None, None),
+    ],
+)
+def test_ngrams_stand_beside_compared_networks_only_where_the_users_settings_ask(
+    preset: str, overrides: dict[str, Any], compared: int | None, scratch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = preset_named(preset, {"scratch": True, **overrides})
+    checkpoint = Artifact("pretrain", "a", "a")
+    arms = [*ablations(settings, ["sst2"], checkpoint, checkpoint), Arm("0 layers", checkpoint, {"n_transfer": 0})]
+    given = (Store("memory://"), settings, "", [], {}, arms, 1)
+    grid = grid_of(*given, alone=True)
+    assert {grid.settings["sst2"].ngrams, *(arm.settings(grid.settings["sst2"]).ngrams for arm in arms)} == {compared}
+    with_words = grid_of(*given).settings["sst2"]  # of the leaderboard's row
+    assert with_words == settings.finetune_for("sst2")
+    monkeypatch.setattr("flows.trainings.grid.teacher_of", lambda *_: None)
+    pretrained, from_scratch = arms_of(Store("memory://"), settings, checkpoint)
+    assert pretrained.settings(with_words) == with_words
+    assert from_scratch.settings(with_words).ngrams == scratch
 
 
 def test_figure_2_left_transfers_every_number_of_layers(world: tuple[str, str], store: str, tmp_path: Path) -> None:

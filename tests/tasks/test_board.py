@@ -73,7 +73,7 @@ def call(tracker: Tracker, world: int, cells: Sequence[tuple[str, str]], seeds: 
             if fitted:
                 runs.append(stack.enter_context(open_suite(tracker, of)))
                 record_row(runs[-1], row_of(of, fitted))
-        board = board_of(tracker, rows, floors, tasks, ())
+        board = board_of(tracker, rows, floors, ())
         for run in runs:
             show_suite(run, board)
     return board
