@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 
-def waiting_for_their_turn() -> AbstractContextManager[None]:
-    """A block in which Prefect's server runs whose writes to SQLite wait for one another, for a minute at most.
+def waiting_for_their_turn(seconds: float = 60.0) -> AbstractContextManager[None]:
+    """A block in which Prefect's server runs whose writes to SQLite wait for one another, for so long at most.
 
     Its transactions read before they write. Where another one writes in between SQLite refuses at once, whatever its
     busy timeout, and the client gets a 503: a browser shows it, and a run that its form asked for is lost. Here each
@@ -28,6 +28,10 @@ def waiting_for_their_turn() -> AbstractContextManager[None]:
         ) -> AsyncGenerator[AsyncSessionTransaction, None]:
             async with super().begin_transaction(session, with_for_update=True) as transaction:
                 yield transaction
+
+        def setup_sqlite(self, conn: Any, record: Any) -> None:
+            super().setup_sqlite(conn, record)
+            conn.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
 
     url = str(PREFECT_API_DATABASE_CONNECTION_URL.value())
     return temporary_database_config(Immediate(url)) if url.startswith("sqlite") else nullcontext()

@@ -54,7 +54,9 @@ def gc(url: str, confirmed: bool, older_than: float, unreferenced: bool, history
     if confirmed:
         from flows.upkeep.retention import forget
 
-        print("".join(f"\n{line}" for line in forget(history)), end="\n")
+        print()
+        for line in forget(history):
+            print(line, flush=True)
 
 
 def _collect(url: str, confirmed: bool, older_than: float, unreferenced: bool) -> None:

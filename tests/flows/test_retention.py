@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -117,3 +119,86 @@ def test_a_big_log_is_begun_anew_under_the_hands_of_who_writes_it(
     assert (tmp_path / "logs" / "prefect.log").read_text() == "the next\n"
     assert (tmp_path / "logs" / "prefect.log.1").read_text() == "a line\n" * 20
     assert (tmp_path / "logs" / "mlflow.log").read_text() == "small\n"
+
+
+@pytest.fixture
+def busy_home(prefect_server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home with a run that was deleted long ago, to whose databases another process writes."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("GPTMILL_HOME", str(home))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (home / "prefect").mkdir(parents=True)
+    shutil.copyfile(prefect_server, home / "prefect" / "prefect.db")
+    (tmp_path / "store" / "corpus").mkdir(parents=True)
+    tracker = Tracker()
+    with tracker.open("gptmill-leaderboard", "old", "old", {}, {}) as run:
+        pass
+    tracker.client.delete_run(run.run_id)
+    with closing(sqlite3.connect(home / "mlflow.db")) as database, database:
+        database.execute("UPDATE runs SET deleted_time = 1 WHERE run_uuid = ?", (run.run_id,))
+    code = (
+        "import sqlite3, sys\n"
+        "held = [sqlite3.connect(file) for file in sys.argv[1:]]\n"
+        "for database in held: database.execute('BEGIN IMMEDIATE')\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    files = (str(home / "prefect" / "prefect.db"), str(home / "mlflow.db"))
+    command = [sys.executable, "-c", code, *files]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "held\n"
+        yield home
+        writer.communicate("")
+
+
+def gc_beside(home: Path) -> subprocess.Popen[str]:
+    """`gptmill gc --yes`, its output line by line."""
+    named = ("PREFECT_", "MLFLOW_TRACKING")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(named)}
+    command = [sys.executable, "-m", "flows.cli", "gc", "--yes", "--store", str(home.parent / "store")]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def whole(home: Path) -> None:
+    for name in ("prefect/prefect.db", "mlflow.db"):
+        with closing(sqlite3.connect(home / name)) as database:
+            assert database.execute("PRAGMA quick_check").fetchone() == ("ok",)
+
+
+def test_a_database_that_another_process_writes_to_is_waited_for_some_seconds_in_all(busy_home: Path) -> None:
+    with gc_beside(busy_home) as cleaning:
+        assert cleaning.stdout is not None
+        lines = []
+        for line in cleaning.stdout:
+            lines.append(line.rstrip())
+            if line.startswith("waiting for"):
+                break
+        began = time.monotonic()
+        said, _ = cleaning.communicate()
+        lasted = time.monotonic() - began
+    lines += said.splitlines()
+    assert cleaning.returncode == 0, lines
+    prefect, mlflow = busy_home / "prefect" / "prefect.db", busy_home / "mlflow.db"
+    assert lines[-3:] == [
+        f"waiting for {prefect}, which another process writes to",
+        f"{prefect}: left as it is (database is locked)",
+        f"{mlflow}: left as it is (database is locked)",
+    ]
+    assert lasted < 20, "5 s and the process' end, and not a minute a statement"
+    whole(busy_home)
+
+
+@pytest.mark.usefixtures("ctrl_c_raises")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_wait_for_a_database_at_once(busy_home: Path, number: signal.Signals, code: int) -> None:
+    with gc_beside(busy_home) as cleaning:
+        assert cleaning.stdout is not None
+        while not cleaning.stdout.readline().startswith("waiting for"):
+            assert cleaning.poll() is None
+        cleaning.send_signal(number)
+        began = time.monotonic()
+        said, _ = cleaning.communicate(timeout=60)
+        assert time.monotonic() - began < 2
+    assert cleaning.returncode == code
+    assert said.startswith("gptmill: ")
+    whole(busy_home)
