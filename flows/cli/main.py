@@ -30,7 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 begin_ahead(sys.argv[1:])
             words = sys.argv[1:] if arguments is None else arguments
             options = parser().parse_args([_recordable(word) for word in words])
-            environment.prepare(client=options.command not in ("up", "down", "status"))
+            client = options.command not in ("up", "down", "status")
+            environment.prepare(client)
+            if client and getattr(options, "store", "") is None:
+                options.store, told = environment.default_store()
+                print(f"{told}\n" if told else "", end="", file=sys.stderr, flush=True)
+            if client or not getattr(options, "full", True):  # whose own S3 server is yet to start
+                try_addresses(options)
             options.run(options)
             make_private()  # what was made meanwhile, too
             say_next(options)
@@ -67,6 +73,20 @@ def begin_ahead(typed: Sequence[str]) -> None:
         require_room(state_folder())
         environment.prepare()
         begin_server()
+
+
+def try_addresses(options: argparse.Namespace) -> None:
+    """See that the servers behind the options' addresses answer, before any of them is looked at.
+
+    :raises InputError: naming the first option whose server does not.
+    """
+    for name, option in options.addresses.items():
+        given = getattr(options, name)
+        for address in given if isinstance(given, list) else [given]:
+            if "://" in (address or ""):
+                from gptcore.base.filesystems import require_address  # brings fsspec along: not for `--help`
+
+                require_address(address, option)
 
 
 def _recordable(word: str) -> str:

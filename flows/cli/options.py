@@ -18,6 +18,8 @@ from flows.servers.environment import LIGHT_STORE, PORTS
 from gptcore.base.errors import InputError, near, nearest
 
 _TYPES = {"int": int, "float": float}
+_ADDRESSES = ("FILE", "FROM", "GRAPH", "REF", "TASK", "TASK|REF", "URL", "URL|DIGEST")
+"""What stands for the value of an option that may be an address."""
 _VERBOSE = {"name": "--verbose", "help": "Prefect's own lines in place of a line a stage", "action": "store_true"}
 
 
@@ -122,6 +124,8 @@ class CommandParser(Parser):
         if not self._whole:
             self._whole = True
             add_options(self, self.command)
+            found = (action for action in self._actions if action.metavar in _ADDRESSES)
+            self.set_defaults(addresses={each.dest: [*each.option_strings, each.metavar][0] for each in found})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.complete()

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flows.servers.environment import LIGHT_STORE
+from flows.servers.environment import default_store
 from gptcore.base.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -63,9 +63,10 @@ def next_lines(commands: Iterable[tuple[str, str]], names: Mapping[str, object])
 
 def say_next(options: argparse.Namespace) -> None:
     """Say on standard error what may follow a command that is done, with the names that it takes."""
-    store = getattr(options, "store", None) or LIGHT_STORE
+    default, _ = default_store()
+    store = getattr(options, "store", None) or default
     given = {name: shlex.quote(value) for name, value in vars(options).items() if isinstance(value, str)}
-    names = {**given, "store": "" if store == LIGHT_STORE else f" --store {shlex.quote(store)}"}
+    names = {**given, "store": "" if store == default else f" --store {shlex.quote(store)}"}
     if lines := next_lines(options.next, names):
         sys.stdout.flush()
         print(f"\n{lines}", file=sys.stderr)

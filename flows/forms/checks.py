@@ -14,7 +14,7 @@ from flows.forms.references import pretrained_model
 from flows.forms.settings import FROM_TASK, sweep_on
 from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError, require
-from gptcore.base.filesystems import require_s3
+from gptcore.base.filesystems import require_address
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
@@ -205,10 +205,10 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     require(given["store"], "--store: found nothing, expected a folder or an address")
     for name, option in ADDRESS_OPTIONS.items():
         refuse_recorded(given.get(name) or "")
-        require_s3(given.get(name) or "", option)
+        require_address(given.get(name) or "", option)
     for ref in given.get("checkpoints", ()):
         refuse_recorded(ref)
-        require_s3(ref, "--checkpoint")
+        require_address(ref, "--checkpoint")
     store = Store(given["store"])
     note_store(store.url)
     return store

@@ -139,8 +139,7 @@ class FieldOption:
     def argument(self) -> dict[str, Any]:
         """The name, the names that its value may be, and the settings for ``ArgumentParser.add_argument``.
 
-        The default is None, which leaves the field's own to the form; but that of the store, which commands look at
-        that fill no form.
+        The default is None, which leaves the field's own to the form.
         """
         default, kind = self.info.default, self.info.annotation
         settings: dict[str, Any] = {"name": self.flag, "names": self.names, "help": self.help.replace("%", "%%")}
@@ -154,7 +153,7 @@ class FieldOption:
             settings["action"] = "append"
         if kind in (int, float):
             settings["type"] = kind
-        return settings | ({"default": default} if self.field == "store" else {})
+        return settings
 
     def value(self, given: Any) -> Any:
         """The field's value for what argparse has made of the option.

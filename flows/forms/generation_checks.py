@@ -11,7 +11,7 @@ from flows.forms.settings import chosen_abstracts, language_overrides
 from gptcore.abstracts.config import BY_SIZE, TABLES, AdaptConfig
 from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError
-from gptcore.base.filesystems import require_s3
+from gptcore.base.filesystems import require_address
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, shape_given, sized_preset
 from gptcore.nlu.own_task import is_task_file
 from gptcore.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
@@ -47,7 +47,7 @@ def check_beside(store: Store, form: Any) -> None:
     """:raises InputError: a further model for abstracts is not there, or reads other text."""
     for ref in form.beside:
         refuse_recorded(ref)
-        require_s3(ref, "--beside")
+        require_address(ref, "--beside")
         check_start_of_abstracts(store, form.model_copy(update={"checkpoint": ref}))
 
 

@@ -26,10 +26,11 @@ from gptcore.base.tables import read_table
 from tasks.store.state import SERVED, make_private, state_folder
 
 LIGHT_STORE = "runs/demo"
-"""The default store of the light stack, and of every command."""
+"""The default store of the light stack, and of every command where no stack is on record."""
 PORTS = {"prefect": 4200, "mlflow": 5000, "postgres": 5433, "s3": 8333}
 """Where the local stack's servers listen unless it is told otherwise."""
 _TRIED_SECONDS = 5.0
+_SQLITE_BYTES = 504  # 512 with the name of the journal beside it (MAX_PATHNAME of its os_unix.c)
 SETTINGS = read_table(__file__, "settings.toml")
 """Whose, commands or the temporary server -> variable -> its value where the environment has none."""
 
@@ -105,6 +106,24 @@ def is_of(stack: Mapping[str, Any], url: str) -> bool:
     return (host, given.port, given.path) == (ours.hostname, ours.port, ours.path)
 
 
+def default_store() -> tuple[str, str]:
+    """Where artifacts are unless a command is told, and a line about it where that is not :data:`LIGHT_STORE`.
+
+    It is the store of the stack on record, also of one that has died: what is there is what its databases tell of.
+    """
+    stack, url = read_stack(), os.environ.get("PREFECT_API_URL")
+    if stack is None or (url and not is_of(stack, url)):
+        return LIGHT_STORE, ""
+    store = str(stack["forms"]["store"])
+    if store == absolute(LIGHT_STORE):
+        return LIGHT_STORE, ""
+    from flows.servers.stack.processes import alive  # brings psutil along
+
+    up = all(map(alive, stack["processes"].values()))
+    whose = "that is up" if up else "on record, of which not all runs: gptmill up starts it, gptmill down forgets it"
+    return store, f"store {store}, that of the stack {whose}"
+
+
 def log_in(stack: Mapping[str, Any]) -> dict[str, str]:
     """Make this process a client of the full stack on record, whose credentials these are.
 
@@ -132,7 +151,12 @@ def prepare(client: bool = True) -> None:
     :raises InputError: the stack's record, its credentials or the state folder are not as they should be.
     """
     set_defaults("commands")
-    os.environ["GPTMILL_HOME"] = str(state_folder())
+    home = state_folder()
+    for file in (home / "mlflow.db", Path(os.environ.get("PREFECT_HOME") or home / "prefect") / "prefect.db"):
+        size = len(os.fsencode(file))
+        limit = f"found a path of {size} bytes, expected {_SQLITE_BYTES} at most, which SQLite can open"
+        require(size <= _SQLITE_BYTES, f"{file}: {limit}; set GPTMILL_HOME to a folder with a shorter one")
+    os.environ["GPTMILL_HOME"] = str(home)
     make_private()
     stack = read_stack()
     if stack and stack["layout"]["full"]:

@@ -25,7 +25,7 @@ from safetensors.numpy import load_file, save_file
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json, read_object, write_json_atomic
-from gptcore.base.filesystems import file_system, misspelt
+from gptcore.base.filesystems import file_system, is_folder, misspelt
 from gptcore.nlu.readers.text_files import lines
 
 Triples = npt.NDArray[np.int64]
@@ -181,10 +181,9 @@ def _there(url: str) -> dict[str, str]:
     system, path = file_system(url)
     if system.isfile(path):
         raise InputError(f"{url}: found a file, expected a folder with train.txt")
-    try:
-        found = system.ls(path, detail=True)
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{url}: found no folder here, expected one with train.txt{misspelt(url)}") from None
+    if not is_folder(system, path):
+        raise InputError(f"{url}: found no folder here, expected one with train.txt{misspelt(url)}")
+    found = system.ls(path, detail=True)
     names = [each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] != "directory"]
     return {name: f"{url}/{name}" for name in names}
 

@@ -23,7 +23,7 @@ import fsspec
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_file
-from gptcore.base.filesystems import file_system, misspelt
+from gptcore.base.filesystems import file_system, is_folder, misspelt
 from gptcore.base.unpacking import bounded
 from gptcore.config import CorpusConfig
 from gptcore.text.decoding import Read, as_utf8, decode, unified, without_surrogates
@@ -86,7 +86,7 @@ def find_sources(url: str) -> list[Source]:
     named: Iterable[str]
     if filesystem.isfile(path):
         root, named = path.rpartition("/")[0], [path]
-    elif filesystem.isdir(path):
+    elif is_folder(filesystem, path):
         root = path.rstrip("/")
         named = (file for file in _files(filesystem, path) if _KIND.search(file) and not _hidden(file[len(root) :]))
     elif glob := _GLOB.search(path):

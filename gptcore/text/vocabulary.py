@@ -14,7 +14,7 @@ import fsspec
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, write_bytes_atomic
-from gptcore.base.filesystems import Folder, names_in
+from gptcore.base.filesystems import Folder, is_folder, names_in
 
 SETTINGS_FILE = "tokenizer_config.json"  # Hugging Face's: what a vocabulary alone does not say
 VOCABULARY_FILE = "vocab.json"
@@ -32,7 +32,8 @@ class TokenizerFolder(Folder):
 
     def ending_in(self, suffix: str) -> list[str]:
         """The names, sorted, of its files that end so."""
-        return [name for name in names_in(self._files, self._path) if name.endswith(suffix)]
+        names = names_in(self._files, self._path) if is_folder(self._files, self._path) else []
+        return [name for name in names if name.endswith(suffix)]
 
     def settings(self, types: Mapping[str, type]) -> dict[str, Any]:
         """Those of ``types`` that :data:`SETTINGS_FILE` gives a value; none without the file.

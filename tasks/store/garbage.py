@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.filesystems import file_system, names_in, require_s3
+from gptcore.base.filesystems import file_system, names_in, require_address
 from tasks.store.artifact import check_name
 from tasks.store.counts import Generated
 from tasks.store.locks import exclusive_now, is_locked, lock_file
@@ -99,7 +99,7 @@ def inventory(store: Store, known: Collection[str]) -> list[Item]:
     :param known: stages whose folders are ours, with all that lies in them.
     :raises InputError: there is no such store, or it cannot be listed.
     """
-    require_s3(store.url, "--store")
+    require_address(store.url, "--store")
     fs, base = file_system(store.url)
     try:
         fs.invalidate_cache()

@@ -20,12 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json, sha256_file, sha256_json, write_json_atomic
-from gptcore.base.filesystems import names_in, require_s3
+from gptcore.base.filesystems import names_in, opened, require_address
 from tasks.store.locks import exclusive
 from tasks.store.manifest import (
     MANIFEST,
@@ -57,10 +56,7 @@ class RemoteShelf:
     def __init__(self, url: str) -> None:
         """:raises InputError: a protocol that fsspec does not know, or whose package is not installed."""
         self.root = url.rstrip("/")
-        try:
-            self._file_system, base = fsspec.core.url_to_fs(self.root)
-        except (ValueError, ImportError) as error:
-            raise InputError(f"--store {url}: {error}") from None
+        self._file_system, base = opened(self.root, f"--store {url}")
         if isinstance(self._file_system, LocalFileSystem):
             raise InputError(f"--store {url}: found a local address, expected it without the protocol")
         self._base = base.rstrip("/")
@@ -72,7 +68,7 @@ class RemoteShelf:
         """
         :raises InputError: the server does not answer, refuses the key or has no such bucket.
         """
-        require_s3(self.root, "--store")
+        require_address(self.root, "--store")
         return self._file_system
 
     # --- finished artifacts

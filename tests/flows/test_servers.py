@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import fsspec
 import httpx
+import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -17,17 +22,23 @@ from flows.forms.parameters import PipelineParameters
 from flows.servers.environment import require_servers
 from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError
-from gptcore.base.filesystems import require_s3
+from gptcore.base.files import write_json_atomic
+from gptcore.base.filesystems import ANSWERED
+from tasks.store.artifact import Recipe
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
+from tests.gptcore.file_server import serving
 from tests.trials import planted
 from tests.trials.crowded import crowd_of
 
 
 class _Refusing(BaseHTTPRequestHandler):
+    def status(self) -> int:
+        return 401
+
     def _refuse(self) -> None:
-        self.send_response(401)
+        self.send_response(self.status())
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -112,10 +123,123 @@ def test_a_command_that_only_looks_tries_its_addresses_first(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    require_s3.cache_clear()
+    ANSWERED.clear()
     assert main([*command, "--store", str(tmp_path), option, "s3://mine/x"]) == 2
     assert f"error: {option} s3://mine/x: the S3 server http://127.0.0.1:9 does not answer" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+UNREACHABLE = {
+    "http://127.0.0.1:9/x": "http://127.0.0.1:9 does not answer; check the address and the network",
+    "https://127.0.0.1:9/x": "https://127.0.0.1:9 does not answer; check the address and the network",
+    "http://{silent}/x": "http://{silent} does not answer; check the address and the network",
+    "http://no-such-host.invalid/x": "http://no-such-host.invalid does not answer; check the address and the network",
+    "ftp://127.0.0.1:9/x": "cannot be used ([Errno 111] Connection refused); check the address and the network",
+    "ftp://{silent}/x": "does not answer in 0.5 s; check the address and the network",
+    "nowhere://x": "Protocol not known: nowhere; expected a folder, or an address that fsspec knows (s3://..., hf://...)",
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gc", "--store"),
+        ("pipeline", "--corpus"),
+        ("datasets", "--datasets"),
+        ("datasets", "check", "rte", "--datasets"),
+        ("encode", "--tokenizer"),
+        ("predict", "rte", "--model"),
+        ("backup", "--to"),
+        ("up", "--store"),
+    ],
+    ids=" ".join,
+)
+def test_a_server_that_does_not_answer_is_told_by_its_option_at_once(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gptcore.base.filesystems._ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("gptcore.base.filesystems._INFO_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as listener:  # takes connections, and never answers
+        silent = f"127.0.0.1:{listener.getsockname()[1]}"
+        for address, words in UNREACHABLE.items():
+            place = address.format(silent=silent)
+            assert main([*command, place]) == 2
+            said = capsys.readouterr().err
+            assert said == f"gptmill: error: {command[-1]} {place}: {words.format(silent=silent)}\n"
+    assert not list(tmp_path.iterdir())
+
+
+class _Failing(_Refusing):
+    """Answers with the status that an address begins with."""
+
+    def status(self) -> int:
+        return int(self.path.split("/")[1] or 404)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("datasets", "--datasets"), ("encode", "--tokenizer"), ("pipeline", "--corpus"), ("knowledge",)],
+    ids=" ".join,
+)
+def test_a_server_that_refuses_is_a_line(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(_Failing) as url:
+        for status in (403, 500):
+            assert main([*command, f"{url}/{status}"]) == 2
+            said = capsys.readouterr().err
+            assert f"cannot be looked at (found HTTP {status} " in said
+            assert said.count("\n") == 1
+
+
+def test_a_home_whose_databases_sqlite_cannot_open_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PREFECT_HOME", raising=False)
+    database = "/prefect/prefect.db"
+    above = f"{tmp_path}/{'x' * 200}/"
+    home = above + "y" * (504 - len(above) - len(database))
+    monkeypatch.setenv("GPTMILL_HOME", f"{home}y")
+    assert main(["status"]) == 2
+    assert f"{home}y{database}: found a path of 505 bytes, expected 504 at most" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("GPTMILL_HOME", home)
+    assert main(["status"]) == 0
+    (Path(home) / "prefect").mkdir(exist_ok=True)
+    with closing(sqlite3.connect(f"{home}{database}")) as opened:
+        opened.execute("CREATE TABLE found (number)")
+
+
+def test_commands_use_the_store_of_the_stack_on_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether it is up or has died, unless they are told, or their Prefect is another one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "home"))
+    for name in ("stack", "own"):
+        Store(tmp_path / name).build(Recipe("corpus", 1, {"of": name}), lambda _: {})
+    (tmp_path / "home").mkdir()
+    process = {"pid": os.getpid(), "created": psutil.Process().create_time()}
+    record = {
+        "prefect_url": "http://127.0.0.1:9",
+        "mlflow_url": "http://127.0.0.1:9",
+        "layout": {"full": False},
+        "forms": {"store": str(tmp_path / "stack"), "datasets": ""},
+        "processes": {"prefect": process},
+    }
+    for created, whose in ((process["created"], "that is up"), (0.0, "on record, of which not all runs")):
+        process["created"] = created
+        write_json_atomic(tmp_path / "home" / "stack.json", record)
+        assert main(["verify"]) == 0
+        assert f"store {tmp_path / 'stack'}, that of the stack {whose}" in (said := capsys.readouterr()).err
+        assert said.out.startswith("1 artifacts read")
+    for words, url in ((["--store", "own"], ""), ([], "http://127.0.0.1:10/api")):
+        monkeypatch.setenv("PREFECT_API_URL", url)
+        assert main(["verify", *words]) == (0 if words else 2)
+        assert "that of the stack" not in (said := capsys.readouterr()).err
+        assert words or "--store runs/demo: found nothing there" in said.err.replace(f"{tmp_path}/", "")
 
 
 # --- a password that somebody put into an address or the environment is told to nobody

@@ -26,7 +26,7 @@ from flows.servers.stack.processes import Process, Service, alive, log_file, orp
 from flows.servers.stack.services import Layout, client_variables, service
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
-from gptcore.base.filesystems import require_s3
+from gptcore.base.filesystems import ANSWERED
 from tasks.store.artifact import Recipe
 from tasks.store.locks import is_locked
 from tasks.store.store import Store
@@ -427,7 +427,7 @@ def bucket(home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Itera
     process = running(service("s3", layout, found), home)
     for name in credentials.S3:
         monkeypatch.setenv(name, found[name])
-    require_s3.cache_clear()
+    ANSWERED.clear()
     yield found
     stop([(process, signal.SIGKILL)])
 
@@ -438,7 +438,7 @@ def test_a_store_in_the_bucket_and_every_way_to_miss_it(
 ) -> None:
 
     def fresh() -> None:
-        require_s3.cache_clear()
+        ANSWERED.clear()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
 
     fresh()

@@ -119,8 +119,9 @@ def status() -> None:
 
         scores = leaderboard_link(Tracker(layout.mlflow_url))
     print(f"\nPrefect  {deployments_page(layout.prefect_url, START)}\nMLflow   {scores}")
+    print(f"Store    {record['forms']['store']}")
     if layout.full:
-        print(f"S3       {layout.s3_url}\nStore    {record['forms']['store']}\nLog-in   {credentials_file()}")
+        print(f"S3       {layout.s3_url}\nLog-in   {credentials_file()}")
     else:
         print(
             "Log-in   none: whoever has an account on this machine can read and change all of it, and run commands as"
