@@ -14,7 +14,7 @@ class Damaged(RuntimeError):
 
 
 def verify(url: str, repair: bool) -> None:
-    """Read all there is, and print a line for each thing that is damaged.
+    """Read all there is, and print a line for each thing that is damaged, or gone though others were made from it.
 
     :param repair: whether damaged artifacts are set aside, so that the next run makes them again.
     :raises InputError: no such store.
@@ -22,19 +22,20 @@ def verify(url: str, repair: bool) -> None:
     """
     store, size, number, left = Store(url), 0, 0, 0
     for item, problem in verified(store, STAGES):
-        number, size = number + 1, size + item.size
+        number, size = number + (item.kind == "artifact"), size + item.size
         if not problem:
             continue
         print(f"{item.name}: {problem}")
         aside = set_aside(store, item) if repair else ""
         left += not aside
-        if aside:
-            print(f"  set aside in {aside}; made again by {Store.made_by(item.stage, item.manifest)}")
+        if aside or not item.path:
+            moved = f"set aside in {aside}; " if aside else ""
+            print(f"  {moved}made again by {Store.made_by(item.stage, item.manifest)}")
     problems = _databases()
     print("".join(f"{line}\n" for line in problems) + f"{number:,} artifacts read, {in_bytes(size)}")
     if left:
-        hint = "they are being made right now" if repair else "`gptmill verify --repair` sets them aside"
-        raise Damaged(f"{left:,} of {number:,} artifacts of {store.url}; {hint}")
+        hint = "they are gone, or being made right now" if repair else "`gptmill verify --repair` sets them aside"
+        raise Damaged(f"{left:,} artifacts of {store.url}; {hint}")
     if problems:
         hint = "`gptmill restore` into another GPTMILL_HOME brings back those of a backup"
         raise Damaged(f"{len(problems)} of the databases; {hint}")

@@ -144,6 +144,11 @@ def unmark(fs: Any, base: str, manifest: Mapping[str, Any]) -> None:
     remove(fs, _mark(base, manifest))
 
 
+def published(fs: Any, base: str, stage: str) -> set[str]:
+    """Digests of the artifacts of a stage whose marks are there: each had a manifest that nobody has deleted."""
+    return {name.partition("-")[0] for name in names_in(fs, _marks(base, stage))}
+
+
 def remove(fs: Any, path: str) -> None:
     """Delete a file or a folder, if it is there."""
     try:

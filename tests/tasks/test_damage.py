@@ -110,6 +110,37 @@ def test_verify_reads_every_byte_and_sets_aside_what_is_damaged(store: Store, ca
     assert not caplog.text, "nobody came upon the damage but who looked for it"
 
 
+def test_verify_finds_what_should_be_an_artifact_and_is_none(store: Store) -> None:
+    """A folder without its manifest, and what others were made from; what another store has is no loss of this one."""
+    elsewhere = Store(f"memory://elsewhere-{uuid.uuid4().hex}").build(
+        Recipe("corpus", 1, {"of": "another"}), writes(x="X")
+    )
+    bare, gone = (store.build(Recipe("corpus", 1, {"a": number}), writes(x="X")).artifact for number in range(2))
+    model = store.build(Recipe("model", 1, {}, {"one": gone, "two": elsewhere.artifact}), writes(y="Y")).artifact
+    known = ["corpus", "model"]
+    assert not any(problem for _, problem in verified(store, known))
+    fs, base = fsspec.core.url_to_fs(store.url)
+    fs.rm(f"{base}/corpus/{bare.digest}/{MANIFEST}")
+    fs.rm(f"{base}/corpus/{gone.digest}", recursive=True)
+    work = store.workspace(Recipe("corpus", 1, {"a": 3}))
+    work.mkdir(parents=True)
+    (work / "x").write_text("unfinished")
+    fs.makedirs(f"{base}/layers/{'a' * 64}", exist_ok=True)
+    fs.pipe_file(f"{base}/layers/{'a' * 64}/layer.tar", b"somebody else's")
+    if store.url.startswith("memory"):  # another host's upload, which goes on or was cut off
+        fs.pipe_file(f"{base}/corpus/{'b' * 64}/files-{'c' * 12}/x", b"X")
+    found = {item.digest: (item, problem) for item, problem in verified(store, known) if problem}
+    assert {digest: problem for digest, (_, problem) in found.items()} == {
+        bare.digest: f"found no {MANIFEST}, expected one",
+        gone.digest: f"gone, but model/{model.short} was made from it",
+    }
+    assert set_aside(store, found[gone.digest][0]) == ""
+    assert f"/.damaged/corpus/{bare.digest}-" in set_aside(store, found[bare.digest][0])
+    for number in range(2):
+        store.build(Recipe("corpus", 1, {"a": number}), writes(x="X"))
+    assert not any(problem for _, problem in verified(store, known))
+
+
 def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"memory://download-{uuid.uuid4().hex}")
     fs, both = store._shelf._fs, threading.Barrier(2, timeout=30)  # type: ignore[attr-defined]  # of a remote one
