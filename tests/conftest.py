@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import certifi
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -34,6 +35,10 @@ os.makedirs(os.environ["PREFECT_HOME"], exist_ok=True)
 _AUTHORITY = Path(_HOME) / "authority.pem"
 _AUTHORITY.write_text(Path(certifi.where()).read_text(encoding="utf-8").partition(_END)[0] + _END, encoding="utf-8")
 os.environ["PREFECT_API_SSL_CERT_FILE"] = str(_AUTHORITY)
+
+# A machine with other work takes longer for an example, which says nothing about what is tested.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 _LONGEST = (
     "test_pipeline.py",

@@ -161,7 +161,7 @@ def test_a_reader_that_has_enough_leaves_the_file(tmp_path: Path, monkeypatch: p
 NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     names=st.lists(NAME, min_size=2, max_size=2, unique=True),
     labels=st.lists(NAME, min_size=2, max_size=5, unique_by=label_text).filter(

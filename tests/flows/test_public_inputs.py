@@ -125,7 +125,7 @@ def test_a_label_has_one_spelling_in_every_format(
     assert classes(write_task(tmp_path, format, rows)) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     value=st.integers(-(10**6), 10**6),
     kind=st.sampled_from([int, float, str, Decimal, np.float32, np.float64, lambda n: f"{n}.0", lambda n: f"{n}.000"]),
@@ -134,7 +134,7 @@ def test_spellings_of_a_whole_number_are_one_label(value: int, kind: Any) -> Non
     assert label_text(kind(value)) == str(value)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     value=st.integers(-99, 99),
     ways=st.lists(st.sampled_from([int, float, str, "{}.0".format, "{}.00".format]), min_size=1),

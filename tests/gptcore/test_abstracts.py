@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore import GPT
@@ -191,7 +191,6 @@ def test_documents_as_text_and_as_ids(tokenizer: ByteTokenizer, tmp_path: Path) 
     assert (rows[2]["from"], rows[2]["to"]) == ("2017-02-08", "2017-02-09")
 
 
-@settings(deadline=None)
 @given(title=st.text(max_size=20), abstract=st.text(max_size=40))
 def test_no_text_is_a_mark(tokenizer: ByteTokenizer, title: str, abstract: str) -> None:
     import datetime

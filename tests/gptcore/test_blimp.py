@@ -64,7 +64,7 @@ def test_a_networks_batches_agree_with_one_sentence_at_a_time(
     model = network(name)
 
     @given(sentences)
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     def check(rows: list[list[int]]) -> None:
         found = NetworkLikelihood(model).log_probabilities(rows)
         expected = [plain_log_probability(model, row) for row in rows]
@@ -74,7 +74,7 @@ def test_a_networks_batches_agree_with_one_sentence_at_a_time(
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=30), min_size=1, max_size=5), sentences, st.sampled_from([2, 3]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_ngram_model_scores_every_sentence_by_itself(tmp_path_factory, corpus, rows, order) -> None:
     folder = tmp_path_factory.mktemp("shards")
     write_shards(((f"{n}", [row]) for n, row in enumerate(corpus)), folder, n_vocab=N_VOCAB, max_tokens=10**6)

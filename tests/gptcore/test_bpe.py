@@ -76,7 +76,7 @@ texts = st.one_of(
 
 
 @given(texts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_text_gives_the_reference_ids(text):
     tokenizer, reference = released()
     ids = tokenizer.encode(text)
@@ -99,7 +99,7 @@ def test_real_books_and_tasks_give_the_reference_ids():
 
 
 @given(texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_text_gives_the_reference_ids_under_a_trained_vocabulary(text):
     ids = trained().encode(text)
     assert ids == reference_of(trained()).encode(text)
@@ -117,7 +117,7 @@ any_merges = st.lists(
 
 @given(any_merges, st.lists(st.text("abcd \n\u2603", min_size=1, max_size=30), max_size=8))
 @example([("ab", "a"), ("a", "b")], ["ababc"])  # all (a, b) are joined before (ab, a) is looked for
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_merges_in_any_order_on_any_words(merges, some_words):
     """Also lists no training would give: parts never made, made later, one piece made in two ways."""
     tokenizer = toy(merges, extra=("\n</w>",))
@@ -178,7 +178,7 @@ def test_decode_reads_as_text():
 
 
 @given(st.text("abcdefghijklmnopqrstuvwxyz ,.", max_size=60))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_decode_gives_back_the_words(text):
     tokenizer, _ = released()
     assert tokenizer.decode(tokenizer.encode(text)) == " ".join(words(text))
@@ -222,7 +222,7 @@ words_without_repeats = st.lists(st.sampled_from("abcde"), min_size=1, max_size=
 
 
 @given(st.lists(words_without_repeats, min_size=1, max_size=40), st.integers(0, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_merge_joins_a_most_frequent_pair(some_words, n_merges):
     """Replayed with all pairs counted anew each time; training stops only when no pair is left that comes twice.
 

@@ -59,7 +59,7 @@ def network(kind: type[GPT] = GPT, config: ModelConfig = CFG) -> ClassificationM
     return ClassificationModel(kind(config, draws), "choices", 1, 0.0, draws)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(batch=batches)
 def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: TaskBatch) -> None:
     found = fold(batch.tokens, batch.clf_position)
@@ -73,7 +73,7 @@ def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: TaskBat
     assert found.tokens.shape[1] <= int((batch.clf_position + 1).sum(dim=1).max())
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     batch=batches,
     changes=st.sampled_from(

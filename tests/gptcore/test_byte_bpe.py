@@ -41,7 +41,7 @@ def twin(learnt: ByteTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Ref
 texts = st.one_of(st.text(st.sampled_from(LIKELY), max_size=60), st.text(ASSIGNED, max_size=40))
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(text=texts)
 def test_ids_are_the_slow_twins_and_lead_back_to_the_text(
     learnt: ByteTokenizer, twin: ReferenceEncoder, text: str
@@ -52,7 +52,6 @@ def test_ids_are_the_slow_twins_and_lead_back_to_the_text(
     assert learnt.decode_bytes(ids) == text.encode()
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=60))
 def test_any_bytes_are_ids_and_any_ids_are_bytes(learnt: ByteTokenizer, data: bytes) -> None:
     """Text that was read with replacement characters, and ids that a model may draw."""
@@ -75,7 +74,7 @@ def test_the_released_vocabulary_gives_the_released_ids() -> None:
         assert released.decode(ids) == text
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(text=texts)
 def test_the_released_vocabulary_takes_any_text(text: str) -> None:
     released, plain = _released()

@@ -91,13 +91,13 @@ def cut(text: str, places: list[int]) -> Iterator[str]:
 # --- exact words -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(texts)
 def test_words_are_those_of_the_three_steps_on_the_whole_text(text: str) -> None:
     assert words(text) == slow_words(text)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(texts)
 def test_cleaned_text_splits_back_into_the_words(text: str) -> None:
     assert split_clean(clean(text)) == words(text)
@@ -105,20 +105,20 @@ def test_cleaned_text_splits_back_into_the_words(text: str) -> None:
     assert "" not in words(text)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(texts)
 def test_standardise_equals_the_literal_rules(text: str) -> None:
     assert standardise(text) == slow_standardise(text)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(texts, st.lists(st.integers(0, 10_000), max_size=6))
 def test_words_do_not_depend_on_how_the_text_is_cut(text: str, places: list[int]) -> None:
     assert " ".join(clean_stream(cut(text, places))) == clean(text)
     assert repaired(cut(text, places)) == slow_repair(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(texts, st.lists(st.integers(0, 10_000), max_size=6))
 def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int]) -> None:
     """The same with ftfy's segments, our long lines and the memory budget all shrunk to the size of these texts."""
@@ -132,7 +132,7 @@ def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int
         assert " ".join(clean_stream(cut(text, places))) == clean(text)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(texts)
 def test_short_texts_as_columns_too(text: str) -> None:
     """What takes the way of long texts elsewhere: numbers of distinct pieces in place of a list."""
@@ -163,7 +163,7 @@ def test_every_character_is_repaired_and_cut_as_python_has_it() -> None:
         assert Pieces.of(slow_repair(text)).counted() == Counter(pieces.findall(slow_repair(text)))
 
 
-@settings(max_examples=12, deadline=None)  # building spaCy's tokenizer anew takes 0.2 s
+@settings(max_examples=12)  # building spaCy's tokenizer anew takes 0.2 s
 @given(st.lists(texts, max_size=8))
 def test_forgetting_changes_nothing(lines: list[str]) -> None:
     small, large = LineSplitter(budget=2000), clean_module.splitter()
@@ -178,7 +178,7 @@ def test_spacys_special_cases_are_searched_across_white_space() -> None:
     assert words("goin\n''twas") == slow_words("goin\n''twas") == ["goin", "\n", "''", "twas"]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.text("abcdefghiklmnopqrstuvwxyzABCDIJKLMNOPRSTUVWX", min_size=1, max_size=12))
 def test_plain_letters_are_one_word_unless_a_special_case(text: str) -> None:
     assert words(text) == slow_words(text)
@@ -247,13 +247,13 @@ def test_the_short_way_is_taken_only_where_ftfy_straightens_quotes_and_nothing_e
 latin = st.characters(min_codepoint=0xA0, max_codepoint=0x17F)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(st.lists(st.one_of(latin, st.sampled_from([*"aAe ,“”‘’—…\n\r", "\r\n"])), max_size=8).map("".join))
 def test_accented_lines_are_repaired_as_ftfy_does(text: str) -> None:
     assert repaired([text]) == slow_repair(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(texts, st.lists(st.integers(0, 10_000), max_size=6))
 def test_repairs_are_counted_alike_however_the_text_is_cut(text: str, places: list[int]) -> None:
     whole, parts = Repairs(), Repairs()

@@ -230,7 +230,7 @@ def test_a_space_is_used_up_and_no_further() -> None:
 
 
 @given(st.floats(1e-8, 1e8), st.floats(1.5, 1e6), st.booleans(), st.integers(1, 20), st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_draw_stays_within_its_range(low: float, times: float, log: bool, trials: int, seed: int) -> None:
     axis = Range("pretrain.lr", low, low * times, log)
     for values in draw([axis], trials, seed):
@@ -312,7 +312,7 @@ _NEARLY = st.recursive(_ANYTHING, lambda inner: st.dictionaries(_NAMES, inner, m
         st.sampled_from(["space", "together", "settings", "tasks", "trials", "seed", "rungs", "x"]), _NEARLY
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_file_is_a_plan_or_one_line(changes: dict[str, Any]) -> None:
     said, read = "", None
     try:

@@ -234,7 +234,7 @@ def slow_decide(documents: list[tuple[bytes, int, int]], config: CorpusConfig) -
     return decisions
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.integers(0, 12), max_size=40),
     st.booleans(),
@@ -338,7 +338,7 @@ def test_real_books_build(tmp_path: Path) -> None:
     assert "gutenberg" not in " ".join(texts)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from("ab \n"), min_size=2, max_size=120), st.data(), st.integers(1, 40))
 def test_a_divided_text_loses_nothing_and_has_two_parts(text: str, data: st.DataObject, size: int) -> None:
     """Also where the only end of a paragraph, or of a line, is that of the text."""

@@ -63,7 +63,7 @@ def test_f1_says_yes_from_half_of_its_best_value_on() -> None:
 
 
 @given(st.integers(0, 50), st.sampled_from(SCALES), st.floats(-5, 5), st.sampled_from(["f1", "matthews"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_is_added_before_is_added_less(seed: int, scale: float, before: float, metric: Metric) -> None:
     logits, labels = drawn(seed, 150, scale)
     wanted = best_shift(metric, logits, labels)

@@ -193,7 +193,7 @@ def written(folder: Path, documents: list[list[int]], *, n_vocab: int = 100, max
 
 
 @given(documents_of_pieces, st.integers(1, 20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_document_comes_back(tmp_path_factory, documents, max_tokens):
     folder = tmp_path_factory.mktemp("shards")
     index = write_shards(
@@ -279,7 +279,7 @@ def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw, "SEGMENT", 7)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(text=texts, cuts=st.lists(st.integers(0, 200), max_size=6))
 def test_rows_are_the_text_however_it_came(text: str, cuts: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -333,7 +333,7 @@ def test_cleaning_is_part_of_what_a_corpus_is(tmp_path: Path) -> None:
         assert text.startswith(expected)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(text=texts.filter(bool))
 def test_ids_written_one_by_one_add_up_to_the_text(tokenizer: ByteTokenizer, text: str) -> None:
     """Characters of several ids come whole, with the last of them."""

@@ -56,14 +56,14 @@ names_of = st.lists(st.lists(st.integers(4, 12), min_size=1, max_size=4), min_si
         lambda n: st.lists(st.lists(st.integers(4, 12), min_size=9, max_size=9), min_size=n, max_size=n)
     ),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_names_are_found_as_a_plain_search_finds_them(names: list[list[int]], rows: list[list[int]]) -> None:
     found = gazetteer(names).find(np.array(rows))
     assert found.tolist() == [plain_find(names, row) for row in rows]
 
 
 @given(names_of, names_of, st.lists(st.lists(st.integers(4, 12), min_size=9, max_size=9), min_size=1, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_documents_own_names_come_before_others_of_the_same_pieces(
     names: list[list[int]], own: list[list[int]], rows: list[list[int]]
 ) -> None:

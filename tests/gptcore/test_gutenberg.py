@@ -100,7 +100,7 @@ def test_no_real_book_keeps_a_licence_or_loses_text() -> None:
     assert min(shares) > 0.95
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(st.sampled_from("a \n*\r.—é"), max_size=200), st.integers(1, 50))
 def test_a_document_without_markers_is_untouched(text: str, size: int) -> None:
     assert strip(text, size) == text

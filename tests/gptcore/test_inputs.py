@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
@@ -71,7 +71,6 @@ def test_no_room_at_all() -> None:
 LENGTHS = st.integers(0, 40)
 
 
-@settings(deadline=None)
 @given(data=st.data(), task=st.sampled_from(sorted(REGISTRY)), n_ctx=st.integers(6, 70))
 def test_sequences_always_fit_and_keep_their_specials(data: st.DataObject, task: str, n_ctx: int) -> None:
     spec = REGISTRY[task]
@@ -97,7 +96,6 @@ def _contains(sequence: list[int], part: list[int]) -> bool:
     return any(sequence[start : start + len(part)] == part for start in range(len(sequence)))
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 30), min_size=1, max_size=4),
     room=st.integers(0, 60),
@@ -121,7 +119,6 @@ def _fit_plainly(lengths: list[int], room: int, context: int | None) -> list[int
     return kept
 
 
-@settings(deadline=None)
 @given(lengths=st.lists(st.lists(st.integers(2, 12), min_size=2, max_size=2), min_size=1, max_size=4))
 def test_collate_like_its_plain_twin(lengths: list[list[int]]) -> None:
     examples = [[words(10 * row + 1, length) for length in example] for row, example in enumerate(lengths)]
@@ -162,7 +159,6 @@ def test_labels_of_a_batch() -> None:
     assert torch.equal(unknown.to("cpu").tokens, unknown.tokens)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=20))
 def test_the_expected_class_of_a_soft_label_is_the_score(scores: list[float]) -> None:
     target = soft_labels(REGISTRY["stsb"], np.asarray(scores))

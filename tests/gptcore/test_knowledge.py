@@ -150,7 +150,7 @@ def test_folders_without_facts_and_columns_of_no_kind_are_refused(tmp_path: Path
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("abcdef")] * 3), min_size=1, max_size=30), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_fact_is_there_once_whatever_the_order(
     tmp_path_factory: pytest.TempPathFactory, facts: list[tuple[str, str, str]], crlf: bool
 ) -> None:

@@ -85,7 +85,7 @@ def plainly_chosen(
 
 @pytest.mark.parametrize("rule", RULES, ids=IDS)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_choice_is_that_of_the_plain_rule(rule: Masking, lengths: list[tuple[int, int]], seed: int) -> None:
     pieces, (tokens, mask) = word_table(), batch(lengths, seed)
     numbers = np.arange(len(lengths)) * 3 + seed

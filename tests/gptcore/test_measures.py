@@ -16,7 +16,7 @@ from tests.expected import expected as table_of
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(texts=st.lists(WORDS, min_size=1, max_size=4), training=st.lists(WORDS, max_size=5), chunk=st.integers(1, 3))
 def test_copies_agree_with_a_plain_search(texts: list[list[str]], training: list[list[str]], chunk: int) -> None:
     def grams(words: list[str], n: int) -> list[tuple[str, ...]]:

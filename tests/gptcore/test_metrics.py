@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
@@ -33,7 +33,6 @@ from gptcore.nlu.metrics import (
 BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)
 
 
-@settings(deadline=None)
 @given(BINARY)
 def test_binary_metrics_by_their_definitions(rows: list[tuple[int, int]]) -> None:
     tp, fp, fn, tn = (rows.count(cell) for cell in ((1, 1), (1, 0), (0, 1), (0, 0)))
@@ -46,7 +45,6 @@ def test_binary_metrics_by_their_definitions(rows: list[tuple[int, int]]) -> Non
     assert cola["matthews"] == pytest.approx((tp * tn - fp * fn) / math.sqrt(product) if product else 0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=3, max_size=30))
 def test_correlations_by_their_definitions(rows: list[tuple[int, int]]) -> None:
     x, y = (np.asarray(side, dtype=float) / 4 for side in zip(*rows, strict=True))
@@ -66,7 +64,6 @@ def _ranks(x: np.ndarray) -> np.ndarray:
     return np.asarray([(x < value).sum() + ((x == value).sum() - 1) / 2 for value in x])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 9)), min_size=3, max_size=60))
 def test_metrics_are_those_of_the_libraries(rows: list[tuple[int, int, int]]) -> None:
     from scipy.stats import pearsonr, spearmanr

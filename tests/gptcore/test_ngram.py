@@ -80,7 +80,7 @@ class PlainKneserNey:
 
 
 @given(corpora, corpora, st.sampled_from([2, 3, 4]), st.sampled_from([5, 10**6]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_fast_and_plain_agree(tmp_path_factory, train, valid, order, chunk):
     folder = tmp_path_factory.mktemp("ngram")
     fast_train, fast_valid = shards_of(folder / "train", train), shards_of(folder / "valid", valid)
@@ -148,7 +148,7 @@ def plain(encoder: Encoder, ids: list[int]) -> float:
     return total
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(sentences)
 def test_sums_are_those_of_a_plain_twin(encoder: Encoder, given_sentences: list[list[int]]) -> None:
     found = PseudoLikelihood(encoder, PIECES).log_probabilities([[0, *ids] for ids in given_sentences])

@@ -50,7 +50,7 @@ def plain_overlap(rows: list[list[str]], documents: list[str]) -> Overlap:
     return Overlap(len(all_grams), sum(gram in there for gram in all_grams), len(rows), rows_found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.lists(st.lists(texts, max_size=2), max_size=4), min_size=1, max_size=3),
     st.lists(st.lists(texts, max_size=4), max_size=4),

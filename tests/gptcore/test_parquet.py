@@ -165,7 +165,7 @@ def test_unlabelled_test_rows(
         list(iterate_test(REGISTRY[task], str(tmp_path), path, index))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts=st.lists(st.tuples(ODD_TEXT, ODD_TEXT), min_size=1, max_size=4), large=st.booleans())
 def test_text_of_any_kind_survives(texts: list[tuple[str, str]], large: bool) -> None:
     rows = [{"#1 String": first, "#2 String": second, "Quality": "1"} for first, second in texts]
@@ -177,7 +177,7 @@ def test_text_of_any_kind_survives(texts: list[tuple[str, str]], large: bool) ->
     assert [row.fields for row in load_task("mrpc", "memory://odd")] == texts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(score=st.integers(0, 5000).map(lambda thousandths: thousandths / 1000), double=st.booleans())
 def test_scores_are_the_public_files_decimals(score: float, double: bool) -> None:
     kind = pa.float64() if double else pa.float32()

@@ -72,7 +72,7 @@ def marked(pieces: WordPieceTokenizer, example: Example) -> MarkedExample:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(0, 80), st.integers(6, 30))
 def test_windows_cover_a_text_overlap_and_fit(
     pieces: WordPieceTokenizer, n_words: int, n_asked: int, n_ctx: int
@@ -118,7 +118,7 @@ def plain_speakers(windows: list[Window], n_pieces: int) -> list[int]:
     return [max(numbers, key=lambda n, at=piece: (context(windows[n], at), -n)) for piece in range(n_pieces)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_answer_is_that_of_a_plain_search(pieces: WordPieceTokenizer, data: st.DataObject) -> None:
     n_words = data.draw(st.integers(1, 40))

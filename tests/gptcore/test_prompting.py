@@ -227,7 +227,7 @@ def test_what_is_likelier_depends_on_how_lengths_count() -> None:
     assert LONG in {line["answer"] for line in by_token}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(

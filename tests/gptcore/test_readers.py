@@ -128,7 +128,7 @@ def _fields(spec: TaskSpec, row: Row) -> tuple[str, ...]:
     return row.texts if spec.name != "storycloze" else (" ".join(row.texts),)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     texts=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=4),
     end=st.sampled_from(["\n", "\r\n"]),
@@ -146,7 +146,7 @@ def test_tab_separated_text_of_any_kind_survives(
     assert [example.fields for example in load_task(task, "memory://tsv")] == texts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(texts=st.lists(CELL, min_size=1, max_size=4), end=st.sampled_from(["\n", "\r\n"]), last_end=st.booleans())
 def test_text_in_the_last_column_survives(texts: list[str], end: str, last_end: bool) -> None:
     rows = [Row((text,), "1") for text in texts]
@@ -156,7 +156,7 @@ def test_text_in_the_last_column_survives(texts: list[str], end: str, last_end: 
     assert [example.fields[0] for example in load_task("cola", "memory://last")] == texts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(texts=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=4), last_end=st.booleans())
 def test_json_lines_text_survives(texts: list[tuple[str, str]], last_end: bool) -> None:
     data = written.encode_file(REGISTRY["snli"], [Row(pair, "neutral") for pair in texts], last_end=last_end)
@@ -164,7 +164,7 @@ def test_json_lines_text_survives(texts: list[tuple[str, str]], last_end: bool) 
     assert [example.fields for example in load_task("snli", "memory://jsonl")] == texts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     stories=st.lists(st.tuples(*[ANY_TEXT] * 6), min_size=1, max_size=3),
     end=st.sampled_from(["\n", "\r\n"]),
@@ -183,7 +183,7 @@ def test_quoted_csv_text_survives(stories: list[tuple[str, ...]], end: str, bom:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(article=ANY_TEXT, asked=st.lists(st.tuples(*[ANY_TEXT] * 5, st.sampled_from("ABCD")), min_size=1, max_size=4))
 def test_race_text_survives(article: str, asked: list[tuple[str, ...]]) -> None:
     rows = [Row((article, question), answer, tuple(options)) for question, *options, answer in asked]

@@ -40,7 +40,7 @@ def window_of(sampler: WindowSampler, i: int) -> list[int]:
 
 
 @given(row_lengths, st.integers(1, 12), st.integers(0, 2**64 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_windows_are_contiguous_and_stay_in_their_document(tmp_path_factory, lengths, n_ctx, seed):
     shards = shards_of(tmp_path_factory.mktemp("shards"), lengths)
     if max(lengths, default=0) < 2:
@@ -118,7 +118,7 @@ def test_a_batch_is_its_samples(tmp_path, repeating):
 
 
 @given(row_lengths, st.integers(1, 12), st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_evaluation_has_every_token_but_the_first_as_a_target_once(tmp_path_factory, lengths, n_ctx, batch_size):
     shards = shards_of(tmp_path_factory.mktemp("shards"), lengths)
     targets: list[int] = []
@@ -149,7 +149,7 @@ def test_settings_out_of_range(tmp_path):
         WindowSampler(shards, 4, -1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=st.lists(st.integers(0, 150), min_size=1, max_size=12), size=st.integers(2, 70))
 def test_blocks_are_the_stream_cut_every_so_many_tokens(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], size: int
@@ -203,7 +203,7 @@ def test_an_evaluation_of_some_is_spread_over_the_stream(tmp_path: Path) -> None
 lengths_lists = st.lists(st.integers(1, 60), min_size=1, max_size=200).map(lambda x: np.asarray(x, dtype=np.int64))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=lengths_lists, batch_size=st.integers(1, 40), seed=st.integers(0, 2**31), epoch=st.integers(0, 5))
 def test_an_epoch_uses_no_row_twice_and_only_drops_the_incomplete_batch(lengths, batch_size, seed, epoch):
     batches = BucketedBatches(lengths, batch_size, seed)
@@ -235,7 +235,7 @@ def test_batches_hold_like_lengths_but_their_order_is_not_sorted():
     assert abs(np.corrcoef(firsts, np.arange(len(firsts)))[0, 1]) < 0.2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=lengths_lists, max_tokens=st.integers(1, 400))
 def test_by_length_gives_every_row_once_within_the_budget(lengths, max_tokens):
     batches = list(by_length(lengths, max_tokens))
@@ -244,7 +244,7 @@ def test_by_length_gives_every_row_once_within_the_budget(lengths, max_tokens):
         assert len(batch) == 1 or len(batch) * lengths[batch].max() <= max_tokens
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(n_rows=st.integers(0, 100), small=st.integers(0, 100), more=st.integers(0, 100), seed=st.integers(0, 99))
 def test_a_larger_choice_of_rows_contains_the_smaller(n_rows, small, more, seed):
     few, many = choose_rows(n_rows, small, seed), choose_rows(n_rows, small + more, seed)

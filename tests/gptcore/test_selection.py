@@ -57,7 +57,7 @@ def test_the_estimate_is_near_the_share_of_equal_runs(changed: int) -> None:
     assert abs(estimated - exact) < 0.2  # three standard errors of 64 values, and which runs are looked at
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=3000), st.integers(1, 500))
 def test_pieces_case_and_punctuation_do_not_show(text: str, size: int) -> None:
     assert np.array_equal(signature(text, size), signature(text))

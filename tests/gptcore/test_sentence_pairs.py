@@ -57,7 +57,7 @@ def document(ids: list[list[list[int]]], token: int) -> int:
 
 @pytest.mark.parametrize("pairs", PAIRS)
 @given(documents_of, st.integers(8, 40), st.integers(0, 2**32), st.sampled_from([5, 50, 10**6]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_segments_are_runs_of_consecutive_words(
     tmp_path_factory: pytest.TempPathFactory, pairs: str, documents: Documents, length: int, seed: int, max_tokens: int
 ) -> None:

@@ -82,7 +82,7 @@ def twin(library: Any, text: str, cased: bool, keep_accents: bool) -> list[int]:
     return [library.unk_id() if piece in SPECIALS else library.piece_to_id(piece) for piece in pieces]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(text=texts)
 def test_ids_are_the_slow_twins(model: bytes, text: str) -> None:
     for cased, keep_accents in KINDS:
@@ -123,7 +123,7 @@ def test_the_released_model_gives_the_librarys_ids() -> None:
             assert released.encode(part) == twin(library, part, True, False)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(text=texts)
 def test_the_released_model_takes_any_text(text: str) -> None:
     released, library = _released()

@@ -121,7 +121,7 @@ def test_remote_files_are_found_read_and_fingerprinted() -> None:
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=5))
 def test_decoding_equals_pythons_whatever_the_blocks(data: bytes, places: list[int]) -> None:
     edges = sorted({0, *(min(place, len(data)) for place in places), len(data)})
@@ -165,7 +165,7 @@ def test_undecodable_bytes_are_replaced_and_counted_or_an_error(tmp_path: Path) 
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text(max_size=30), max_size=5), st.booleans(), st.integers(1, 50))
 def test_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[str], ascii_: bool, block: int) -> None:
     path = tmp_path_factory.mktemp("rows") / "a.jsonl.gz"
@@ -313,7 +313,7 @@ def test_an_encoding_that_is_none_or_does_not_fit(tmp_path: Path) -> None:
     assert "a.txt: found neither UTF-8 nor ascii" in error(lambda: texts(path, CorpusConfig(encoding="ascii")))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(), st.integers(1, 7))
 def test_utf_8_in_blocks_of_any_size_stays_as_it_is(text: str, size: int) -> None:
     data = text.encode("utf-8", "replace")

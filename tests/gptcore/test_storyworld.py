@@ -167,7 +167,7 @@ def test_headers_are_those_of_the_real_files(small_world: Path, file: str) -> No
 
 
 @given(seeds)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_follows_is_never_ruled_out_and_answers_are_not_wrong(seed: int) -> None:
     s = facts.statement(Random(seed), Words())
     claims = [*s.entailed, *s.contradicted, *s.neutral, s.text]
@@ -187,7 +187,7 @@ MEANING = {
 
 
 @given(seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_qualities_follow_their_meaning(seed: int) -> None:
     """A plain twin: the label read off from the words' groups alone."""
     rng = Random(seed)
@@ -223,7 +223,7 @@ def stripped(text: str) -> tuple[str, ...]:
 
 
 @given(seeds, st.sampled_from(stories.NLI))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_clauses_stand_in_the_relation_asked_for(seed: int, relation: str) -> None:
     rng, matter = Random(seed), stories.some(Random(seed), Words())
     said = rng.choice(matter[0].side(matter[1]))
@@ -238,7 +238,7 @@ def test_clauses_stand_in_the_relation_asked_for(seed: int, relation: str) -> No
 
 
 @given(seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_of_what_else_may_have_happened_one_option_fits(seed: int) -> None:
     passage = stories.what_else(Random(seed), Words())
     told = {side_of(sentence) for sentence in re.split(r"(?<=\.) ", passage.article)[1:]}
@@ -257,7 +257,7 @@ def test_no_clause_is_told_of_two_matters() -> None:
 
 
 @given(seeds, st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_science_hangs_on_the_kind(seed: int, entails: bool) -> None:
     premise, claim = facts.science(Random(seed), Words(), entails)
     kinds = {
@@ -271,7 +271,7 @@ def test_science_hangs_on_the_kind(seed: int, entails: bool) -> None:
 
 
 @given(seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_grammar_twins_differ_and_stay_sentences(seed: int) -> None:
     for rule in stories.RULES:
         good, bad = rule(Random(seed), Words())
@@ -280,7 +280,7 @@ def test_grammar_twins_differ_and_stay_sentences(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_endings_fit_or_contradict_the_tale(seed: int) -> None:
     tale = stories.tale(Random(seed), Words())
     topic, well = side_of(tale.lines[-1])
@@ -293,7 +293,7 @@ def test_endings_fit_or_contradict_the_tale(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_village_remembers_who_gave_what(seed: int) -> None:
     rng = Random(seed)
     village = narrate.found(rng, Words())

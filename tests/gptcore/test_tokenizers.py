@@ -70,7 +70,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.of.kin
 
 
 @every_kind
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(words=WORDS, cut=st.integers(5, 30))
 def test_ids_of_the_rows_are_those_of_the_text(kind: Kind, words: list[str], cut: int) -> None:
     text, learnt = " a".join(words), LEARNT[kind]

@@ -53,7 +53,7 @@ def twin(tokenizer: WordPieceTokenizer) -> ReferenceWordPiece:
     return ReferenceWordPiece(list(tokenizer.vocabulary), tokenizer.cased)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(text=texts)
 def test_ids_are_the_slow_twins(learnt: WordPieceTokenizer, cased: WordPieceTokenizer, text: str) -> None:
     for tokenizer in (learnt, cased):
@@ -76,7 +76,7 @@ def test_the_released_vocabulary_gives_the_released_ids() -> None:
         assert ids == theirs.encode(text, add_special_tokens=False)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(text=texts)
 def test_the_released_vocabulary_takes_any_text(text: str) -> None:
     released, plain = _released()
@@ -99,7 +99,7 @@ AGREED = st.one_of(
 ).filter(lambda text: not any(name in text for name in SPECIALS))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(text=AGREED)
 def test_ids_are_those_of_transformers_where_it_reads_as_the_released_code_does(
     learnt: WordPieceTokenizer, cased: WordPieceTokenizer, tmp_path_factory: pytest.TempPathFactory, text: str

@@ -244,7 +244,7 @@ def test_unknown_tasks_and_foreign_tokenizers_are_refused(world):
         zero_shot(model, other, data, ["sst2"])
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     st.lists(
         st.tuples(st.lists(st.integers(0, 29), max_size=30), st.lists(st.integers(0, 29), max_size=12)),
@@ -264,7 +264,6 @@ def test_batched_scores_equal_scores_one_by_one(pairs):
 score_lists = st.lists(st.tuples(st.integers(-5, 5).map(float), st.integers(0, 1)), min_size=2, max_size=30)
 
 
-@settings(deadline=None)
 @given(score_lists)
 def test_the_threshold_is_the_best_of_all(rows):
     scores, labels = np.asarray([row[0] for row in rows]), np.asarray([row[1] for row in rows])
@@ -273,7 +272,6 @@ def test_the_threshold_is_the_best_of_all(rows):
     assert found == pytest.approx(best, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 1)), min_size=1, max_size=30))
 def test_matthews_equals_the_library(rows):
     predicted, labels = np.asarray([row[0] for row in rows]), np.asarray([row[1] for row in rows])

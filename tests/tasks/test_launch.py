@@ -58,6 +58,11 @@ def wait_for(path: Path) -> None:
     wait(lambda: path.exists() and path.read_text(), str(path), 120, pause=0.02)
 
 
+def waits_for_the_job(workspace: Path) -> Callable[[Records], None]:
+    """An observer that comes back once the job listens to signals, however long its start takes."""
+    return lambda records: wait_for(workspace / "job.pid")
+
+
 def in_thread(target: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
     errors: list[BaseException] = []
 
@@ -126,7 +131,7 @@ def test_the_log_of_an_error_is_this_attempts_and_short(tmp_path: Path) -> None:
 
 def test_a_timeout_lets_the_job_save_first(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match=r"more than 0.6 s"):
-        run(tmp_path, seconds=60, timeout=0.6)
+        run(tmp_path, waits_for_the_job(tmp_path), seconds=60, timeout=0.6)
     assert (tmp_path / "checkpoint").read_text() == "saved"
     assert gone(tmp_path / "job.pid")
 
@@ -134,7 +139,7 @@ def test_a_timeout_lets_the_job_save_first(tmp_path: Path) -> None:
 def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError):
-        run(tmp_path, seconds=60, ignore_sigterm=True, timeout=1.0, grace=0.5)
+        run(tmp_path, waits_for_the_job(tmp_path), seconds=60, ignore_sigterm=True, timeout=1.0, grace=0.5)
     assert time.monotonic() - started < 10
     assert gone(tmp_path / "job.pid")
 
@@ -142,7 +147,7 @@ def test_a_job_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) ->
 @pytest.mark.parametrize("options", [{"code": 0}, {"code": 1}, {"seconds": 60, "timeout": 1.0, "grace": 0.5}])
 def test_grandchildren_do_not_outlive_the_job(tmp_path: Path, options: dict[str, Any]) -> None:
     try:
-        run(tmp_path, grandchild=True, **options)
+        run(tmp_path, waits_for_the_job(tmp_path), grandchild=True, **options)
     except (TimeoutError, JobFailed):
         assert options != {"code": 0}
     assert gone(tmp_path / "grandchild.pid")
@@ -151,7 +156,8 @@ def test_grandchildren_do_not_outlive_the_job(tmp_path: Path, options: dict[str,
 @pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_an_exception_from_the_observer_ends_the_job(tmp_path: Path, kind: type[BaseException]) -> None:
     def breaks(records: Records) -> None:
-        raise kind("observer")
+        if records:  # which the job writes once it listens to signals
+            raise kind("observer")
 
     with pytest.raises(kind, match="observer"):
         run(tmp_path, breaks, steps=1, seconds=60)
