@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment.prepare(client)
             if client and getattr(options, "store", "") is None:
                 options.store, told = environment.default_store()
-                print(f"{told}\n" if told else "", end="", file=sys.stderr, flush=True)
+                print(told, end="", file=sys.stderr, flush=True)
             if client or not getattr(options, "full", True):  # whose own S3 server is yet to start
                 try_addresses(options)
             options.run(options)

@@ -112,16 +112,11 @@ def default_store() -> tuple[str, str]:
     It is the store of the stack on record, also of one that has died: what is there is what its databases tell of.
     """
     stack, url = read_stack(), os.environ.get("PREFECT_API_URL")
-    if stack is None or (url and not is_of(stack, url)):
-        return LIGHT_STORE, ""
-    store = str(stack["forms"]["store"])
+    store = absolute(LIGHT_STORE) if stack is None or (url and not is_of(stack, url)) else stack["forms"]["store"]
     if store == absolute(LIGHT_STORE):
         return LIGHT_STORE, ""
-    from flows.servers.stack.processes import alive  # brings psutil along
-
-    up = all(map(alive, stack["processes"].values()))
-    whose = "that is up" if up else "on record, of which not all runs: gptmill up starts it, gptmill down forgets it"
-    return store, f"store {store}, that of the stack {whose}"
+    whose = "that is up" if url else "on record, which does not answer: gptmill up starts it, gptmill down forgets it"
+    return store, f"store {store}, that of the stack {whose}\n"
 
 
 def log_in(stack: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sqlite3
 import threading
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import fsspec
 import httpx
-import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -221,17 +219,16 @@ def test_commands_use_the_store_of_the_stack_on_record(
     for name in ("stack", "own"):
         Store(tmp_path / name).build(Recipe("corpus", 1, {"of": name}), lambda _: {})
     (tmp_path / "home").mkdir()
-    process = {"pid": os.getpid(), "created": psutil.Process().create_time()}
     record = {
         "prefect_url": "http://127.0.0.1:9",
         "mlflow_url": "http://127.0.0.1:9",
         "layout": {"full": False},
         "forms": {"store": str(tmp_path / "stack"), "datasets": ""},
-        "processes": {"prefect": process},
+        "processes": {},
     }
-    for created, whose in ((process["created"], "that is up"), (0.0, "on record, of which not all runs")):
-        process["created"] = created
-        write_json_atomic(tmp_path / "home" / "stack.json", record)
+    write_json_atomic(tmp_path / "home" / "stack.json", record)
+    for url, whose in (("http://127.0.0.1:9/api", "that is up"), ("", "on record, which does not answer")):
+        monkeypatch.setenv("PREFECT_API_URL", url)
         assert main(["verify"]) == 0
         assert f"store {tmp_path / 'stack'}, that of the stack {whose}" in (said := capsys.readouterr()).err
         assert said.out.startswith("1 artifacts read")
