@@ -27,7 +27,7 @@ from flows.upkeep.place import FORMAT, Backups, Entry, Kept, Listing, all_in, cl
 from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
-from gptcore.base.filesystems import file_system, names_in, require_s3
+from gptcore.base.filesystems import file_system, names_in, require_address
 from tasks.store.locks import exclusive
 from tasks.store.manifest import CorruptArtifact
 from tasks.store.sqlite import copy_database, database_problem
@@ -65,7 +65,7 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
     stopped = f"{postgres.data_folder()}: databases that are saved while they run; start: gptmill up --full"
     require(stack or not full, stopped)
     refuse_password(store_url)
-    require_s3(store_url, "--store")
+    require_address(store_url, "--store")
     require(names_in(*file_system(store_url)), f"--store {store_url}: found nothing there, expected a store")
     store, ours = check_addresses({"store": store_url}), Backups(url, _home_name(home), "--to")
     whole = store_as == "whole" or (not store_as and ("://" not in store.url or (full and store.url == s3.STORE)))

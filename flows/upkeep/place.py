@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError, require, unwritable
 from gptcore.base.files import canonical_json, checked_object, parse_json, sha256_file, sha256_json, write_bytes_atomic
-from gptcore.base.filesystems import file_system, names_in, require_s3
+from gptcore.base.filesystems import file_system, names_in, require_address
 from tasks.store.manifest import is_safe
 from tasks.store.state import FileDigests
 from tasks.store.store import Store
@@ -100,7 +100,7 @@ class Backups:
         """
         require(url, f"{option}: found nothing, expected a folder or an address")
         refuse_password(url)
-        require_s3(url, option)
+        require_address(url, option)
         self.home, self._given = home, f"{option} {url}"
         self.url = f"{url.rstrip('/')}/{home}".rstrip("/")
         self._fs, self.path = file_system(self.url)

@@ -210,10 +210,6 @@ def require_address(url: str, option: str = "") -> None:
     ANSWERED.add(server)
 
 
-require_s3 = require_address
-"""Its former name."""
-
-
 def _require_info(url: str, where: str) -> None:
     """See that a client of any kind learns what is at ``url``, or that nothing is: each has its own words, and time."""
 
