@@ -11,7 +11,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,8 +69,8 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
     require(names_in(*file_system(store_url)), f"--store {store_url}: found nothing there, expected a store")
     store, ours = check_addresses({"store": store_url}), Backups(url, _home_name(home), "--to")
     whole = store_as == "whole" or (not store_as and ("://" not in store.url or (full and store.url == s3.STORE)))
+    ours.open()
     with _private(), _alone(home, ours), _copies(home) as folder, ours.digests:
-        ours.open()
         name = ours.next_name()
         for remark in filter(None, map(clock_remark, ours.names()[-1:])):
             print(remark)
@@ -139,9 +139,10 @@ def _private() -> Iterator[None]:
 
 @contextmanager
 def _alone(home: Path, ours: Backups) -> Iterator[None]:
-    """Keep other backups of this home off; of a read-only one those to the same folder."""
-    folder = home if can_write(home) else None if ours.remote else Path(ours.path)
-    with exclusive(folder / ".locks" / "backup", "backup") if folder else nullcontext():
+    """Keep other backups of this home off, and those to its folder: a home may be read-only, or have a twin."""
+    with ExitStack() as locks:
+        for folder in [home] * can_write(home) + [Path(ours.path)] * (not ours.remote):
+            locks.enter_context(exclusive(folder / ".locks" / "backup", "backup"))
         yield
 
 

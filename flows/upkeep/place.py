@@ -20,7 +20,6 @@ from typing import Annotated
 from fsspec.implementations.local import LocalFileSystem
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError, require, unwritable
 from gptcore.base.files import canonical_json, checked_object, parse_json, sha256_file, sha256_json, write_bytes_atomic
 from gptcore.base.filesystems import file_system, names_in, require_address
@@ -31,6 +30,7 @@ from tasks.store.store import Store
 FORMAT = 2
 """Of backups; raised when an older gptmill could not read one. Those of format 1 lie in the place itself."""
 _HOME = re.compile(r"[0-9a-f]{12}")
+_NAME = re.compile(r"(\d{6,}-)?\d{8}T[\d.]+Z")
 _TIME = "%Y%m%dT%H%M%S.%fZ"
 _STAGE, _SHA256 = "[a-z][a-z0-9_-]{0,63}", "[0-9a-f]{64}"
 
@@ -99,7 +99,6 @@ class Backups:
         :raises InputError: an address with a password in it, or one that cannot be used.
         """
         require(url, f"{option}: found nothing, expected a folder or an address")
-        refuse_password(url)
         require_address(url, option)
         self.home, self._given = home, f"{option} {url}"
         self.url = f"{url.rstrip('/')}/{home}".rstrip("/")
@@ -154,8 +153,8 @@ class Backups:
 
     def names(self) -> list[str]:
         """The backups' names, in the order in which they were made."""
-        found = names_in(self._fs, f"{self.path}/backups")
-        return [name.removesuffix(".json") for name in found if name.endswith(".json")]
+        found = (name.partition(".json") for name in names_in(self._fs, f"{self.path}/backups"))
+        return [name for name, end, rest in found if end and not rest and _NAME.fullmatch(name)]
 
     def read(self, name: str) -> Listing:
         """:raises InputError: the list is damaged, is none of ours, or a newer gptmill has made it."""

@@ -10,8 +10,7 @@ import os
 import shutil
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -126,16 +125,6 @@ def _there(place: Path) -> Path:
     return next(path for path in (place, *place.absolute().parents) if path.exists())
 
 
-@contextmanager
-def naming(place: str | os.PathLike[str]) -> Iterator[None]:
-    """A block that writes to a file: an OSError of it says which, as that of a write to an open file does not."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or os.fspath(place)
-        raise
-
-
 def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o666) -> None:
     """Write a local file so that a reader, or a crash at any moment, sees the old bytes or the new ones.
 
@@ -146,7 +135,7 @@ def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, mode: int = 0o
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with naming(path), open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
+        with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
