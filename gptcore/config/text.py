@@ -22,8 +22,8 @@ class CorpusConfig:
     drop_duplicates: bool = True
     """Of documents with equal content only the first, in sorted order of the sources, is kept."""
     near_duplicates: float = 0.8
-    """A document that has at least this share of its runs of 13 words in common with an earlier one (estimated; of all
-    runs of either) is dropped like an equal one; 1: equal ones alone."""
+    """A document that has at least this share of its runs of some ten words in common with an earlier one (estimated;
+    of all runs of either) is dropped like an equal one; 1: equal ones alone."""
     validation_fraction: float = 0.05
     """Expected share of documents held out; which ones follows from each document's own hash."""
     encoding: str | None = None

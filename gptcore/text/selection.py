@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,20 +23,28 @@ from gptcore.text.decoding import Read
 from gptcore.text.sources import Source, read_documents
 
 RUN = 64
-"""Letters of a run. Documents that are nearly the same text are told by MinHash (Broder 1997) over runs of letters and
-digits, compared by locality hashing: some 13 words, where white space, punctuation (typographic, too) and case do not
-count. Two editions of a novel share almost all of their runs, two novels almost none. Which runs are looked at follows
-from their own first letters, one in 32, so that the same passage gives the same runs wherever it stands."""
+"""Bytes of a run. Documents that are nearly the same text are told by MinHash (Broder 1997) over runs of letters and
+digits, compared by locality hashing, where white space, punctuation (typographic, too), accents and case do not count.
+A letter in ASCII has one byte, another two, and a wide one, as Chinese and Japanese ones are, three; vowel signs and
+the parts of Hangul have one. So a run is 6 to 13 words in any script. Two editions of a novel share almost all of their
+runs, two novels almost none. Which runs are looked at follows from their own first letters, one in 32, so that the same
+passage gives the same runs wherever it stands."""
 PERMUTATIONS = 64
 """Values of a signature, which is made in one pass and in bounded memory; it has 256 bytes. Only those that agree in
 one of 16 bands are compared."""
 _BANDS = 16  # of 4 values each: documents that share 8 of 10 runs agree in one of them with probability 0.9998
 _SCHEME = "affine32"
+_NO_RUN = 0xFFFFFFFF  # every value of a document that is like no other
 _BATCH = 1 << 20  # letters
+_AT_ONCE = 2048  # runs, whose values the processor's cache holds
 
 _LOWER = bytes(byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
-# Of letters beyond ASCII the first byte in UTF-8 stays, which tells enough in a run; typographic marks go whole.
-_DELETED = bytes(byte for byte in range(128) if not chr(byte).isalnum()) + bytes([*range(0x80, 0xC0), 0xC2, 0xE2, 0xEF])
+_DELETED = bytes(byte for byte in range(128) if not chr(byte).isalnum())
+_NOTHING = b"\1"  # one of these
+_WIDE = "\u2e80"  # from here on; wide letters before are parts of Hangul
+_SYMBOLS = "\u2800"  # from here on symbols are writing (Braille, SignWriting, emoji), before typographic
+_OCTETS = np.zeros(0x110000, "<u4")
+"""What each character beyond ASCII becomes, 4 bytes filled up with _NOTHING; 0 until it is first met."""
 
 DocumentStats = npt.NDArray[np.void]
 """One record a document, in order: of a source, or of all."""
@@ -63,15 +72,18 @@ class Sketch:
 
     def update(self, piece: bytes) -> None:
         """Take in the next piece, in UTF-8; how a document is cut into pieces does not show."""
-        self._letters += piece.translate(_LOWER, _DELETED)
+        plain = piece if piece.isascii() else _narrowed(piece)
+        self._letters += plain.translate(_LOWER, _DELETED)
         if len(self._letters) >= _BATCH:
             self._look()
 
     def signature(self) -> npt.NDArray[np.uint32]:
         """[PERMUTATIONS], of all pieces: the share of equal values estimates two documents' Jaccard similarity.
 
-        A document in which no run is looked at counts as one run, all of it.
+        A document in which no run is looked at counts as one run, all of it; one without a letter has none.
         """
+        if not self._letters and not self._looked_at:
+            return np.full(PERMUTATIONS, _NO_RUN, np.uint32)
         if len(self._letters) < RUN and not self._looked_at:
             self._letters += b" " * (RUN - len(self._letters))
         self._look()
@@ -85,12 +97,51 @@ class Sketch:
         if n_runs < 1:
             return
         first = np.ndarray((n_runs,), dtype="<u4", buffer=self._letters, strides=(1,))  # 4 letters, at every place
-        anchors = np.flatnonzero((first * np.uint32(0x9E3779B1)) >> np.uint32(27) == 0)  # one in 32
-        if len(anchors):
-            self._minima.update_batch(_hashed(self._letters, anchors).tolist())
+        anchors = np.flatnonzero(first * np.uint32(0x9E3779B1) < np.uint32(1 << 27))  # one in 32
+        for start in range(0, len(anchors), _AT_ONCE):
+            self._minima.update_batch(_hashed(self._letters, anchors[start : start + _AT_ONCE]).tolist())
             self._looked_at = True
         if self._looked_at:
             self._letters = self._letters[n_runs:]
+
+
+def _narrowed(piece: bytes) -> bytearray:
+    """UTF-8 in which each character beyond ASCII has given way, at its place, to the bytes that count of it."""
+    narrowed = bytearray(piece)
+    octets = np.frombuffer(narrowed, np.uint8)
+    beyond = np.flatnonzero(octets > 127)
+    utf8 = octets[beyond]
+    characters = np.frombuffer(utf8.tobytes().decode().encode("utf-32-le"), "<u4")
+    found = _OCTETS[characters]
+    if not found.all():
+        for new in set(characters[found == 0].tolist()):
+            _OCTETS[new] = int.from_bytes(_octets(chr(new))[:4].ljust(4, _NOTHING), "little")
+        found = _OCTETS[characters]
+    lengths = np.diff(np.flatnonzero(utf8 >= 0xC0), append=len(utf8))  # of the characters in UTF-8, and none has more
+    octets[beyond] = found.view(np.uint8).reshape(-1, 4)[np.arange(4) < lengths[:, None]]
+    return narrowed
+
+
+def _octets(character: str) -> bytes:
+    """What counts of a character beyond ASCII: its letters, without case and accents."""
+    parts = "".join(filter(_counts, unicodedata.normalize("NFKD", character))) if _counts(character) else ""
+    return b"".join(map(_octets_of_letter, filter(_counts, parts.casefold())))
+
+
+def _octets_of_letter(letter: str) -> bytes:
+    if letter.isascii() or (letter >= _WIDE and unicodedata.east_asian_width(letter) == "W"):
+        return letter.encode()[-3:]
+    low, high = 0x80 | ord(letter) & 0x7F, 0x80 | ord(letter) >> 7 & 0x7F
+    part = unicodedata.category(letter)[0] == "M" or "\u1100" <= letter <= "\u11ff"  # a vowel sign, a part of Hangul
+    return bytes([low] if part else [low, high])
+
+
+def _counts(character: str) -> bool:
+    """Whether a character is a letter, a digit, a vowel sign or the like: no mark that typesetting may add or omit."""
+    kind = unicodedata.category(character)
+    if kind == "So":
+        return character >= _SYMBOLS
+    return kind[0] not in "PSZ" and kind not in ("Cc", "Cf") and not unicodedata.combining(character)
 
 
 def _hashed(letters: bytearray, places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -234,7 +285,7 @@ def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, l
     decisions[documents["characters"] < config.min_characters] = TOO_SHORT
     nearly: list[NearDuplicate] = []
     if config.drop_duplicates and config.near_duplicates < 1:
-        kept = np.flatnonzero(decisions <= VALIDATION)
+        kept = np.flatnonzero((decisions <= VALIDATION) & (documents["signature"][:, 0] != _NO_RUN))
         nearly = near_duplicates(documents["signature"], kept, config.near_duplicates)
         decisions[[pair.document for pair in nearly]] = NEAR_DUPLICATE
     return decisions, nearly
@@ -284,7 +335,7 @@ def left_out(
         for n in unreadable[:NAMED]
     ]
     for pair in nearly[: NAMED - len(lines)]:
-        alike = f"nearly the same as {called(pair.earlier)} ({pair.similarity:.0%} of the runs of 13 words)"
+        alike = f"nearly the same as {called(pair.earlier)} ({pair.similarity:.0%} of the runs of some ten words)"
         lines.append(f"{called(pair.document)}: {alike}")
     return lines
 

@@ -16,8 +16,8 @@ from tasks.tracking.logs import Made, logger
 
 VERSIONS = {
     "storyworld": 12,
-    "corpus": 2,
-    "corpus-part": 3,
+    "corpus": 3,
+    "corpus-part": 4,
     "tokenizer": 1,
     "imported": 1,
     "shards": 1,

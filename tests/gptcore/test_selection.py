@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import re
 import tracemalloc
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +39,44 @@ def similarity(a: str, b: str) -> float:
 
 
 def letters(text: str) -> str:
-    return "".join(character for character in text.lower() if character.isascii() and character.isalnum())
+    """Letters and vowel signs, each as often as it has bytes in a run."""
+    found = []
+    for character in unicodedata.normalize("NFKD", text).casefold():
+        kind = unicodedata.category(character)
+        if not (character.isalnum() or kind in ("Mn", "Mc", "So")) or unicodedata.combining(character):
+            continue
+        if character.isascii() or kind in ("Mn", "Mc") or unicodedata.name(character, "").startswith("HANGUL"):
+            found.append(character)
+        else:
+            found.append(character * (3 if unicodedata.east_asian_width(character) == "W" else 2))
+    return "".join(found)
+
+
+def scripts() -> dict[str, str]:
+    """Every script of ten letters or more -> its letters, by the first word of their names."""
+    found: dict[str, list[str]] = {}
+    for character in map(chr, range(0x110000)):
+        if unicodedata.category(character) in ("Lu", "Ll", "Lo"):
+            found.setdefault(unicodedata.name(character, "TANGUT").split()[0], []).append(character)
+    braille = "".join(map(chr, range(0x2801, 0x2900)))  # whose letters are symbols in Unicode
+    return {name: "".join(known) for name, known in found.items() if len(known) >= 10} | {"BRAILLE": braille}
+
+
+SCRIPTS = scripts()
+WITHOUT_BLANKS = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "YI", "TANGUT", "NUSHU"}
+MARKS = "\u0964\u060c\u3002\uff0c\uff01\u00a0\u3000\u2009\u200b\ufeff\u201c\u201d\u2019\u2013\u2026"
+MARKS += "\u104a\u1362\u0f0d\u05be\u00ab\u2122"
+"""Danda, Arabic comma, full stops, blanks of all widths, quotes, dashes."""
+
+
+def book(script: str, seed: int, n_words: int = 1000, one_in: int = 0) -> str:
+    """Words of random letters; of ``one_in`` words one is another."""
+    draws, other = random.Random(seed), random.Random(-1 - seed)
+    size = 2 if script in ("CJK", "YI", "TANGUT", "NUSHU") else 5
+    words = ["".join(draws.choices(SCRIPTS[script], k=size)) for _ in range(n_words)]
+    for at in range(0, n_words, one_in or n_words + 1):
+        words[at] = "".join(other.choices(SCRIPTS[script], k=size)) if one_in else words[at]
+    return ("" if script in WITHOUT_BLANKS else " ").join(words)
 
 
 def signature(text: str, size: int = 1 << 20) -> np.ndarray:
@@ -63,6 +103,72 @@ def test_pieces_case_and_punctuation_do_not_show(text: str, size: int) -> None:
     assert np.array_equal(signature(text, size), signature(text))
     plain = "".join(c for c in text if c.isascii())
     assert np.array_equal(signature(plain.upper().replace(" ", " -\n")), signature(plain))
+
+
+def test_text_in_ascii_has_the_signature_that_it_always_had() -> None:
+    """So corpora in English keep their documents, whatever is done for other scripts."""
+    found = (hashlib.sha256(signature(text).tobytes()).hexdigest()[:12] for text in (" ".join(prose(1)), "Short."))
+    assert tuple(found) == ("d6f00862a32a", "5ae8e8040bd6")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_books_in_any_script_differ_and_a_corrected_one_is_found(script: str) -> None:
+    books = [book(script, seed) for seed in range(12)]
+    rows = np.stack([signature(text) for text in (*books, book(script, 3, one_in=200))])
+    found = near_duplicates(rows, np.arange(13), CorpusConfig().near_duplicates)
+    assert [(pair.document, pair.earlier) for pair in found] == [(12, 3)]
+    exact = similarity(books[3], book(script, 3, one_in=200))
+    assert abs(found[0].similarity - exact) < 0.2
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_in_no_script_do_marks_forms_accents_and_case_show(data: st.DataObject) -> None:
+    script = data.draw(st.sampled_from(list(SCRIPTS)))
+    texts = st.text(st.sampled_from(SCRIPTS[script] + WORDS[0] + MARKS), min_size=70, max_size=400)
+    text = data.draw(texts)
+    expected = signature(text)
+    assert np.array_equal(signature(text, data.draw(st.integers(1, 99))), expected)
+    assert np.array_equal(signature("".join(c for c in text if c not in MARKS)), expected)
+    for form in ("NFC", "NFD"):
+        assert np.array_equal(signature(unicodedata.normalize(form, text)), expected)
+    if script in ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "DESERET", "ADLAM", "CHEROKEE"):
+        simple = "".join(c for c in text if c.upper().lower() == c.lower() and len(c.upper()) == 1)  # not ß, ı
+        assert np.array_equal(signature(simple.upper()), signature(simple))
+
+
+def test_no_character_has_more_letters_than_bytes_by_canonical_decomposition() -> None:
+    """Which is why a text and its decomposed form are one: what does not fit would be cut off."""
+    characters = "".join(map(chr, [*range(0x80, 0xD800), *range(0xE000, 0x110000)]))
+    composed = [c for c in characters if unicodedata.normalize("NFD", c) != c]
+    assert len(composed) > 13_000
+    whole, decomposed = Sketch(), Sketch()
+    for character in composed:
+        whole.update(character.encode())
+        decomposed.update(unicodedata.normalize("NFD", character).encode())
+    assert whole._letters == decomposed._letters
+
+
+def test_documents_without_a_letter_are_no_duplicates_of_each_other(tmp_path: Path) -> None:
+    folder = tmp_path / "books"
+    folder.mkdir()
+    for number, draws in enumerate(map(random.Random, range(4))):
+        (folder / f"{number}.txt").write_text("".join(draws.choices(".- ", k=900)), encoding="utf-8")
+    report = build_corpus(RawCorpus.at(str(folder)), tmp_path / "out", CorpusConfig())
+    assert report["documents"]["dropped"]["near duplicate"] == 0
+
+
+@pytest.mark.parametrize("script", ["DEVANAGARI", "CJK", "GOTHIC"])
+def test_a_library_in_any_script_is_kept_but_for_its_second_editions(script: str, tmp_path: Path) -> None:
+    folder = tmp_path / "books"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"b{number:02}.txt").write_text(book(script, number), encoding="utf-8")
+    (folder / "z.txt").write_text(book(script, 5, one_in=200), encoding="utf-8")
+    report = build_corpus(RawCorpus.at(str(folder)), tmp_path / "out", CorpusConfig())
+    assert report["documents"]["kept"] == 12
+    (line,) = report["left_out"]
+    assert re.fullmatch(r"z\.txt: nearly the same as b05\.txt \(\d\d% of the runs of some ten words\)", line)
 
 
 def test_groups_of_near_duplicates_keep_their_first() -> None:

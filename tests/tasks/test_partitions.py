@@ -29,6 +29,7 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
 from tasks.stages.corpus import clean_corpus, local_shards, publish_report
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
+from tasks.stages.stage import VERSIONS
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
@@ -284,3 +285,27 @@ def test_a_pinned_tokenizer_goes_by_its_content(vocabulary: str, tmp_path: Path)
         pin_tokenizer.fn(store, "0000", WORDS)
     with pytest.raises(InputError, match="no tokenizer here"):
         pin_tokenizer.fn(store, str(tmp_path), WORDS)
+
+
+@pytest.mark.parametrize("clean", [clean_corpus, clean_partitions])
+def test_a_corpus_of_the_former_version_stands_unless_near_duplicates_were_dropped(
+    books: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: Any
+) -> None:
+    """Which they were in any script but Latin, whatever they held: such a corpus is made anew."""
+    store, raw = Store(str(tmp_path / "store")), RawCorpus.at(str(books))
+    with monkeypatch.context() as then:
+        then.setattr("tasks.stages.stage.VERSIONS", VERSIONS | {"corpus": 2, "corpus-part": 3})
+        former = clean.fn(store, raw, CONFIG)
+    assert store.manifest(former)["version"] == 2
+    assert clean.fn(store, raw, CONFIG) == former
+    again = "".join(path.read_text(encoding="utf-8") for path in sorted(books.glob("*.txt"))) * 3
+    (books / "z1.txt").write_text(again, encoding="utf-8")
+    (books / "z2.txt").write_text(again.upper(), encoding="utf-8")
+    raw = RawCorpus.at(str(books))
+    with monkeypatch.context() as then:
+        then.setattr("tasks.stages.stage.VERSIONS", VERSIONS | {"corpus": 2, "corpus-part": 3})
+        former = clean.fn(store, raw, CONFIG)
+    assert store.manifest(former)["counts"]["documents"]["dropped"]["near duplicate"]
+    now = clean.fn(store, raw, CONFIG)
+    assert now != former
+    assert store.manifest(now)["version"] == VERSIONS["corpus"]
