@@ -67,10 +67,10 @@ class Record:
             raise self.error(column, f"only the columns {', '.join(self.columns)}", f"this column{hint}")
         return self.columns[column]
 
-    def text(self, column: str) -> str:
-        """The text of a column that must hold some."""
+    def text(self, column: str, may_be_empty: bool = False) -> str:
+        """The text of a column that must hold some, unless it ``may_be_empty``."""
         value = self.value(column)
-        if not isinstance(value, str) or not value.strip():
+        if not isinstance(value, str) or not (may_be_empty or value.strip()):
             raise self.error(column, show(value), "text that is not empty")
         if not value.isascii() and _SURROGATE.search(value):  # JSON can escape half a pair; no encoding can store it
             raise self.error(column, show(value), "text without unpaired surrogates")
@@ -84,9 +84,10 @@ def example_of(
 
     :raises InputError: a column is missing, or does not hold text.
     """
+    some = spec.may_be_empty and any(str(row.columns.get(column, "")).strip() for column in spec.text_columns)
     return Example(
         fields=tuple(
-            row.text(field) if isinstance(field, str) else " ".join(row.text(column) for column in field)
+            row.text(field, some) if isinstance(field, str) else " ".join(row.text(column) for column in field)
             for field in spec.fields
         ),
         choices=tuple(row.text(column) for column in spec.choices),

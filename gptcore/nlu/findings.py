@@ -33,12 +33,15 @@ class Findings:
         self.dropped = Counter[str]()
         """How many rows of all splits are no examples, as :func:`gptcore.nlu.readers.iterate` counts them."""
         self._again: defaultdict[str, list[str]] = defaultdict(list)
+        self._empty: defaultdict[str, list[str]] = defaultdict(list)
 
     def add(self, split: str, row: Example) -> None:
         """Look at a labelled row."""
         self._rows[split] += 1
         graded, form = self._spec.score_range, self._form
         self._labels[split].update([form.shown(self._spec, row)] if graded else form.labels_in(self._spec, row))
+        if not all(text.strip() for text in row.fields):
+            self._empty[split].append(row.row)
         texts = hash(texts_of(self._spec, row))  # the texts themselves would be the file in memory
         if split == "train":
             label = "" if form.places else form.shown(self._spec, row)
@@ -87,6 +90,8 @@ class Findings:
 
     def _of_split(self, split: str, found: Counter[str]) -> Iterator[str]:
         spec, rows = self._spec, self._rows[split]
+        if empty := self._empty[split]:
+            yield f"{len(empty):,} of {rows:,} {split} rows have an empty text, which is read as it is ({empty[0]})"
         what = "grade" if spec.score_range else "label"
         if not found and not self._form.places:
             yield f"no row of {split} has a label: every score on it is 0"

@@ -101,6 +101,8 @@ class TaskSpec:
     holdout: Holdout | None = None
     cut: Holdout | None = None
     """How train and dev are cut from the one file that is there, where the other one is not; None: it is missed."""
+    may_be_empty: bool = False
+    """Whether published rows have a text that is empty, beside one that is not: it is read as it is."""
     context: int | None = 0
     """Field that truncation cuts; None: whichever is longest, as neither side is the context."""
     seeds: int = 1

@@ -23,28 +23,23 @@ from gptcore.text.decoding import Read
 from gptcore.text.sources import Source, read_documents
 
 RUN = 64
-"""Bytes of a run. Documents that are nearly the same text are told by MinHash (Broder 1997) over runs of letters and
-digits, compared by locality hashing, where white space, punctuation (typographic, too), accents and case do not count.
-A letter in ASCII has one byte, another two, and a wide one, as Chinese and Japanese ones are, three; vowel signs and
-the parts of Hangul have one. So a run is 6 to 13 words in any script. Two editions of a novel share almost all of their
-runs, two novels almost none. Which runs are looked at follows from their own first letters, one in 32, so that the same
-passage gives the same runs wherever it stands."""
+"""Bytes of a run: 6 to 13 words. Documents that are nearly the same text are told by MinHash (Broder 1997) over runs of
+letters and digits, compared by locality hashing, where white space, punctuation (typographic, too), accents and case do
+not count. A letter in ASCII is one byte, as are vowel signs and parts of Hangul, another two, a wide one (Chinese,
+Japanese) three. Two editions of a novel share almost all of their runs, two novels almost none. Which runs are looked
+at follows from their own first letters, one in 32, so that the same passage gives the same runs wherever it stands."""
 PERMUTATIONS = 64
 """Values of a signature, which is made in one pass and in bounded memory; it has 256 bytes. Only those that agree in
 one of 16 bands are compared."""
 _BANDS = 16  # of 4 values each: documents that share 8 of 10 runs agree in one of them with probability 0.9998
 _SCHEME = "affine32"
-_NO_RUN = 0xFFFFFFFF  # every value of a document that is like no other
 _BATCH = 1 << 20  # letters
 _AT_ONCE = 2048  # runs, whose values the processor's cache holds
 
 _LOWER = bytes(byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
 _DELETED = bytes(byte for byte in range(128) if not chr(byte).isalnum())
-_NOTHING = b"\1"  # one of these
-_WIDE = "\u2e80"  # from here on; wide letters before are parts of Hangul
-_SYMBOLS = "\u2800"  # from here on symbols are writing (Braille, SignWriting, emoji), before typographic
 _OCTETS = np.zeros(0x110000, "<u4")
-"""What each character beyond ASCII becomes, 4 bytes filled up with _NOTHING; 0 until it is first met."""
+"""What each character beyond ASCII becomes: 4 bytes, of which ones are deleted; 0 until it is first met."""
 
 DocumentStats = npt.NDArray[np.void]
 """One record a document, in order: of a source, or of all."""
@@ -71,7 +66,7 @@ class Sketch:
         self._looked_at = False
 
     def update(self, piece: bytes) -> None:
-        """Take in the next piece, in UTF-8; how a document is cut into pieces does not show."""
+        """Take in the next piece, whole characters in UTF-8; how a document is cut into pieces does not show."""
         plain = piece if piece.isascii() else _narrowed(piece)
         self._letters += plain.translate(_LOWER, _DELETED)
         if len(self._letters) >= _BATCH:
@@ -80,14 +75,12 @@ class Sketch:
     def signature(self) -> npt.NDArray[np.uint32]:
         """[PERMUTATIONS], of all pieces: the share of equal values estimates two documents' Jaccard similarity.
 
-        A document in which no run is looked at counts as one run, all of it; one without a letter has none.
+        A document in which no run is looked at counts as one run, all of it; one without a letter has the highest ones.
         """
-        if not self._letters and not self._looked_at:
-            return np.full(PERMUTATIONS, _NO_RUN, np.uint32)
-        if len(self._letters) < RUN and not self._looked_at:
+        if 0 < len(self._letters) < RUN and not self._looked_at:
             self._letters += b" " * (RUN - len(self._letters))
         self._look()
-        if not self._looked_at:
+        if self._letters and not self._looked_at:
             self._minima.update_batch([int(_hashed(self._letters, np.zeros(1, dtype=np.int64))[0])])
         return np.asarray(self._minima.hashvalues, dtype=np.uint32)
 
@@ -112,36 +105,31 @@ def _narrowed(piece: bytes) -> bytearray:
     beyond = np.flatnonzero(octets > 127)
     utf8 = octets[beyond]
     characters = np.frombuffer(utf8.tobytes().decode().encode("utf-32-le"), "<u4")
-    found = _OCTETS[characters]
-    if not found.all():
-        for new in set(characters[found == 0].tolist()):
-            _OCTETS[new] = int.from_bytes(_octets(chr(new))[:4].ljust(4, _NOTHING), "little")
-        found = _OCTETS[characters]
+    for new in set(characters[_OCTETS[characters] == 0].tolist()):
+        _OCTETS[new] = int.from_bytes(_octets(chr(new))[:4].ljust(4, b"\1"), "little")
     lengths = np.diff(np.flatnonzero(utf8 >= 0xC0), append=len(utf8))  # of the characters in UTF-8, and none has more
-    octets[beyond] = found.view(np.uint8).reshape(-1, 4)[np.arange(4) < lengths[:, None]]
+    octets[beyond] = _OCTETS[characters].view(np.uint8).reshape(-1, 4)[np.arange(4) < lengths[:, None]]
     return narrowed
 
 
 def _octets(character: str) -> bytes:
-    """What counts of a character beyond ASCII: its letters, without case and accents."""
-    parts = "".join(filter(_counts, unicodedata.normalize("NFKD", character))) if _counts(character) else ""
-    return b"".join(map(_octets_of_letter, filter(_counts, parts.casefold())))
-
-
-def _octets_of_letter(letter: str) -> bytes:
-    if letter.isascii() or (letter >= _WIDE and unicodedata.east_asian_width(letter) == "W"):
-        return letter.encode()[-3:]
-    low, high = 0x80 | ord(letter) & 0x7F, 0x80 | ord(letter) >> 7 & 0x7F
-    part = unicodedata.category(letter)[0] == "M" or "\u1100" <= letter <= "\u11ff"  # a vowel sign, a part of Hangul
-    return bytes([low] if part else [low, high])
+    """What counts of a character beyond ASCII: its letters, without accents and case (see RUN)."""
+    octets = b""
+    for letter in "".join(filter(_counts, unicodedata.normalize("NFD", character))).casefold():
+        part = "\u1100" <= letter <= "\u11ff" or unicodedata.category(letter)[0] == "M"
+        if letter.isascii() or (unicodedata.east_asian_width(letter) == "W" and not part):
+            octets += letter.encode()[-3:]
+        elif _counts(letter):
+            low, high = 0x80 | ord(letter) & 0x7F, 0x80 | ord(letter) >> 7 & 0x7F
+            octets += bytes([low] if part else [low, high])
+    return octets
 
 
 def _counts(character: str) -> bool:
-    """Whether a character is a letter, a digit, a vowel sign or the like: no mark that typesetting may add or omit."""
+    """Whether it is a letter, digit or vowel sign; those of Braille and the like are symbols in Unicode."""
     kind = unicodedata.category(character)
-    if kind == "So":
-        return character >= _SYMBOLS
-    return kind[0] not in "PSZ" and kind not in ("Cc", "Cf") and not unicodedata.combining(character)
+    writing = kind[0] in "LMN" or kind in ("Co", "Cn") or (kind == "So" and character >= "\u2800")
+    return writing and not unicodedata.combining(character)
 
 
 def _hashed(letters: bytearray, places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -285,7 +273,8 @@ def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, l
     decisions[documents["characters"] < config.min_characters] = TOO_SHORT
     nearly: list[NearDuplicate] = []
     if config.drop_duplicates and config.near_duplicates < 1:
-        kept = np.flatnonzero((decisions <= VALIDATION) & (documents["signature"][:, 0] != _NO_RUN))
+        lettered = documents["signature"][:, 0] < 0xFFFFFFFF  # without a letter nothing is like another
+        kept = np.flatnonzero((decisions <= VALIDATION) & lettered)
         nearly = near_duplicates(documents["signature"], kept, config.near_duplicates)
         decisions[[pair.document for pair in nearly]] = NEAR_DUPLICATE
     return decisions, nearly

@@ -81,7 +81,7 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     with FileDigests() as digests:
         sources = sha256_json(fingerprint(raw.sources, digests.sha256, config.encoding))
     recipe = recipe_of("corpus", recorded(config), {"sources": sources})
-    recipe = kept_whole(store, recipe) or recipe
+    recipe = as_before(store, recipe, recipe.inputs)
 
     def produce(out: Path) -> dict[str, Any]:
         small = sum(source.size for source in raw.sources) <= _SMALL_TO_CLEAN
@@ -93,15 +93,13 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     return built.artifact
 
 
-def kept_whole(store: Store, recipe: Recipe) -> Recipe | None:
-    """The recipe of version 2 where the store has its corpus and nothing of it was dropped as a near duplicate.
-
-    Letters beyond ASCII hardly told two books apart then. What stayed whole, as all but a few corpora in English did,
-    keeps its digest, and what was trained on it is found.
+def as_before(store: Store, recipe: Recipe, inputs: Mapping[str, Artifact | str]) -> Recipe:
+    """A recipe, or its version 2 of such inputs if the store has that, and it dropped nothing as a near duplicate: then
+    letters beyond ASCII hardly told two books apart. What stayed whole is found, and what was trained on it.
     """
-    former = replace(recipe, version=2)
-    found = store.find(former)
-    return former if found and not CorpusCounts.of(store, found).documents.dropped["near duplicate"] else None
+    second = replace(recipe, version=2, inputs=inputs)
+    found = store.find(second)
+    return second if found and not store.manifest(found)["counts"]["documents"]["dropped"]["near duplicate"] else recipe
 
 
 def held_out_bytes(store: Store, corpus: Artifact) -> int:

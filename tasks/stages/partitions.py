@@ -33,7 +33,7 @@ from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
 from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
-from tasks.stages.corpus import SHARDS_PART, corpus_made, kept_whole, publish_report, require_validation, shards_made
+from tasks.stages.corpus import SHARDS_PART, as_before, corpus_made, publish_report, require_validation, shards_made
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import CorpusCounts, TokenizerCounts
@@ -70,9 +70,8 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
     settings = recorded(config)
     recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(found)}) for found in prints]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
-    recipe = recipe_of("corpus", settings, _named(parts))
-    former = [store.artifact(CORPUS_PART, replace(part, version=3).digest) for part in recipes]
-    recipe = kept_whole(store, replace(recipe, inputs=_named(former))) or recipe
+    former = _named([store.artifact(CORPUS_PART, replace(part, version=3).digest) for part in recipes])
+    recipe = as_before(store, recipe_of("corpus", settings, _named(parts)), former)
 
     def produce(out: Path) -> dict[str, Any]:
         needed = dict(zip(sources, recipes, strict=True))

@@ -85,8 +85,6 @@ class Documents(Counts):
     kept: int
     train: int
     validation: int
-    dropped: Mapping[str, int]
-    """Reason -> how many."""
 
 
 class Partitions(Counts):

@@ -41,7 +41,7 @@ def similarity(a: str, b: str) -> float:
 def letters(text: str) -> str:
     """Letters and vowel signs, each as often as it has bytes in a run."""
     found = []
-    for character in unicodedata.normalize("NFKD", text).casefold():
+    for character in unicodedata.normalize("NFD", text).casefold():
         kind = unicodedata.category(character)
         if not (character.isalnum() or kind in ("Mn", "Mc", "So")) or unicodedata.combining(character):
             continue
