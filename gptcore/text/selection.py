@@ -91,8 +91,9 @@ class Sketch:
             return
         first = np.ndarray((n_runs,), dtype="<u4", buffer=self._letters, strides=(1,))  # 4 letters, at every place
         anchors = np.flatnonzero(first * np.uint32(0x9E3779B1) < np.uint32(1 << 27))  # one in 32
-        for start in range(0, len(anchors), _AT_ONCE):
-            self._minima.update_batch(_hashed(self._letters, anchors[start : start + _AT_ONCE]).tolist())
+        runs = _hashed(self._letters, anchors).tolist()
+        for start in range(0, len(runs), _AT_ONCE):
+            self._minima.update_batch(runs[start : start + _AT_ONCE])
             self._looked_at = True
         if self._looked_at:
             self._letters = self._letters[n_runs:]
@@ -273,8 +274,7 @@ def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, l
     decisions[documents["characters"] < config.min_characters] = TOO_SHORT
     nearly: list[NearDuplicate] = []
     if config.drop_duplicates and config.near_duplicates < 1:
-        lettered = documents["signature"][:, 0] < 0xFFFFFFFF  # without a letter nothing is like another
-        kept = np.flatnonzero((decisions <= VALIDATION) & lettered)
+        kept = np.flatnonzero((decisions <= VALIDATION) & (documents["signature"][:, 0] < 0xFFFFFFFF))  # has letters
         nearly = near_duplicates(documents["signature"], kept, config.near_duplicates)
         decisions[[pair.document for pair in nearly]] = NEAR_DUPLICATE
     return decisions, nearly
