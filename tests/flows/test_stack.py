@@ -420,6 +420,19 @@ def test_postgres_starts_keeps_its_data_and_comes_back_after_a_kill(home: Path, 
     assert not [secret for secret in secrets_of(found) if secret in (home / "postgres.log").read_text()]
 
 
+def test_the_parts_of_the_s3_server_know_each_other_by_a_file_of_their_owners_alone(home: Path, layout: Layout) -> None:
+    found = made(layout)
+    s3.prepare(found)
+    told = service("s3", layout, found).environment
+    (file,) = {told[name] for name in told if name.endswith(("_CERT", "_KEY", "_CA")) and "JWT" not in name}
+    assert {f"WEED_HTTPS_{part}_CA" for part in ("MASTER", "VOLUME", "FILER", "CLIENT")} <= set(told)
+    assert {f"WEED_GRPC_{part}_CERT" for part in ("MASTER", "VOLUME", "FILER", "S3", "CLIENT")} <= set(told)
+    assert Path(file).stat().st_mode & 0o777 == 0o600
+    before = Path(file).read_bytes()
+    s3.prepare(found)
+    assert Path(file).read_bytes() != before, "anew with every start"
+
+
 @pytest.fixture
 def bucket(home: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     found = made(layout)

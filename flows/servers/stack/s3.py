@@ -1,5 +1,8 @@
 """The S3 server, SeaweedFS from a wheel: its data in the state folder, every port on this machine only.
 
+Its parts (master, volumes, filer) let in only who shows their certificate, over HTTP and gRPC alike: by itself the
+master deletes a bucket's data for anybody who asks. Clients come to the S3 port, and sign with a key.
+
 The stack's key may read, write and list its one bucket and nothing else: for the key of an administrator a mistyped
 bucket would spring up. One such key exists, anew with every start, to make that bucket.
 """
@@ -12,6 +15,8 @@ import secrets
 import shutil
 import sys
 from collections.abc import Mapping
+from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,7 @@ MLFLOW_ARTIFACTS = f"s3://{BUCKET}/mlflow"
 _INNER = ("", "master", "volume", "filer")  # in the order of their ports, the first being the one for clients
 _GRPC = 10_000  # SeaweedFS's distance between a service's two ports
 _MEGABYTES_A_VOLUME = 1024
+_ALWAYS = datetime(2000, 1, 1), datetime(9999, 12, 31, 23, 59, 59)  # a stack runs for years, by clocks that go wrong
 
 
 def data_folder() -> Path:
@@ -54,15 +60,23 @@ def s3(port: int, credentials: Mapping[str, str]) -> Service:
     command += ["-filer", "-s3", f"-s3.port={port}", f"-s3.config={_identities()}", "-s3.autoCreateBucket=false"]
     command += [f"-{name}.port={port + place}" for place, name in enumerate(_INNER) if name]
     command += ["-s3.iam=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
+    command += [f"-s3.allowedOrigins=http://{HOST}:{port}"]  # no page's
     command += ["-volume.max=0", f"-master.volumeSizeLimitMB={_MEGABYTES_A_VOLUME}", "-volume.preStopSeconds=0"]
-    # Its own parts ask each other for these over HTTP; nobody else is to read or write past the S3 keys.
-    parts = ("JWT_SIGNING_KEY", "JWT_SIGNING_READ_KEY", "JWT_FILER_SIGNING_KEY", "JWT_FILER_SIGNING_READ_KEY")
-    inner = {f"WEED_{part}": secrets.token_hex(16) for part in parts}
-    return Service(NAME, command, lambda: _answers(port, credentials), inner)
+    return Service(NAME, command, lambda: _answers(port, credentials), _inner_secrets())
+
+
+def _inner_secrets() -> dict[str, str]:
+    """What SeaweedFS's parts show each other: their certificate; and tokens, for the filer's socket in `/tmp`."""
+    tokens = ("JWT_SIGNING_KEY", "JWT_SIGNING_READ_KEY", "JWT_FILER_SIGNING_KEY", "JWT_FILER_SIGNING_READ_KEY")
+    parts = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT")
+    files = [f"{way}_{part}_{what}" for way in ("HTTPS", "GRPC") for part in parts for what in ("CERT", "KEY", "CA")]
+    shown = dict.fromkeys(("GRPC_CA", *files), str(_certificate()))  # which is all three
+    secret = {token: secrets.token_hex(16) for token in tokens}
+    return {f"WEED_{name}": value for name, value in {**secret, **shown, "HTTPS_CLIENT_ENABLED": "true"}.items()}
 
 
 def prepare(credentials: Mapping[str, str]) -> None:
-    """Write down who may do what, in a file that is as private as the credentials."""
+    """Write down who may do what, and the parts' certificate, in files that are as private as the credentials."""
     data_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     actions = [f"{do}:{BUCKET}" for do in ("Read", "Write", "List")]
     identities = [
@@ -70,6 +84,7 @@ def prepare(credentials: Mapping[str, str]) -> None:
         _identity("bucket-maker", secrets.token_hex(8), secrets.token_hex(24), ["Admin"]),
     ]
     write_bytes_atomic(_identities(), json.dumps({"identities": identities}).encode(), mode=0o600)
+    write_bytes_atomic(_certificate(), _made_certificate(), mode=0o600)
 
 
 def _identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str, Any]:
@@ -78,6 +93,25 @@ def _identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str,
 
 def _identities() -> Path:
     return data_folder() / "identities.json"
+
+
+def _certificate() -> Path:
+    return data_folder() / "parts.pem"
+
+
+def _made_certificate() -> bytes:
+    """A new key, and its certificate, which nobody but itself has signed: it is all that the parts trust."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{BUCKET} {NAME}")])
+    certificate = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), *_ALWAYS)
+    hosts = x509.SubjectAlternativeName([x509.IPAddress(ip_address(HOST))])
+    signed = certificate.add_extension(hosts, critical=False).sign(key, hashes.SHA256())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + signed.public_bytes(Encoding.PEM)
 
 
 def _answers(port: int, credentials: Mapping[str, str]) -> bool:
