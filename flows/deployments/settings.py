@@ -151,8 +151,7 @@ def _check_parameters(where: str, form_name: str, parameters: Mapping[str, Any])
     try:
         if isinstance(form, PipelineParameters):
             chosen_preset(form)
-        for value in dict(form).values():
-            refuse_recorded(value if isinstance(value, str) else "")
+        refuse_recorded(dict(form))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

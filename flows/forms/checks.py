@@ -200,14 +200,13 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     """See that the addresses among a form's fields can be used: their server, the log-in, the bucket.
 
     :return: the store that is among them.
-    :raises InputError: for the first that cannot, or that has a password in it.
+    :raises InputError: for the first that cannot, or any text that has a password in it or is signed.
     """
     require(given["store"], "--store: found nothing, expected a folder or an address")
+    refuse_recorded(given)
     for name, option in ADDRESS_OPTIONS.items():
-        refuse_recorded(given.get(name) or "")
         require_address(given.get(name) or "", option)
     for ref in given.get("checkpoints", ()):
-        refuse_recorded(ref)
         require_address(ref, "--checkpoint")
     store = Store(given["store"])
     note_store(store.url)

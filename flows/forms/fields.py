@@ -68,8 +68,9 @@ class _Drawn:
 
     def __call__(self, schema: dict[str, Any]) -> None:
         schema["position"] = self.position
-        if schema.get("type") == "string" and "pattern" not in schema:
-            schema["not"] = {"pattern": UNRECORDABLE}
+        text = schema.get("items", schema)  # its own, or that of its list
+        if text.get("type") == "string" and "pattern" not in text:
+            text["not"] = {"pattern": UNRECORDABLE}
 
 
 def field(name: str, position: int, default: Any = None) -> Any:

@@ -9,7 +9,6 @@ from flows.forms.checks import check_corpus
 from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_abstracts, language_overrides
 from gptcore.abstracts.config import BY_SIZE, TABLES, AdaptConfig
-from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import require_address
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, shape_given, sized_preset
@@ -46,7 +45,6 @@ def check_start_of_abstracts(store: Store, form: Any) -> None:
 def check_beside(store: Store, form: Any) -> None:
     """:raises InputError: a further model for abstracts is not there, or reads other text."""
     for ref in form.beside:
-        refuse_recorded(ref)
         require_address(ref, "--beside")
         check_start_of_abstracts(store, form.model_copy(update={"checkpoint": ref}))
 

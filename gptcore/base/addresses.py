@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 from gptcore.base.errors import InputError
@@ -16,7 +17,8 @@ from gptcore.base.errors import InputError
 _VARIABLE = "GPTMILL_SIGNATURES"
 """An address without its signature -> that, as JSON; of this process, which no job on another machine is given."""
 _PREFIXES = ("x-amz-", "x-goog-")
-_SIGN = {"sig", "signature", "token", "access_token", "api_key", "apikey", "awsaccesskeyid"}
+_SIGN = ("sig", "signature", "token", "access_token", "api_key", "apikey", "awsaccesskeyid", "password", "secret")
+"""What signs an address, by the names of its parameters: all that refuses and hides is made of these."""
 _SAS = {"se", "sp", "sv", "sr", "st", "ss", "srt", "spr", "sip", "skoid", "sktid", "skt", "ske", "sks", "skv"}
 _BESIDE = {"expires", "policy", "key-pair-id", "googleaccessid", *_SAS}
 """Parameters that belong to a signature where there is one, and are ordinary words where there is none."""
@@ -26,7 +28,28 @@ _PORTS = ("ftp", "hdfs", "http", "https", "sftp", "smb", "ssh", "webhdfs")
 """Of those whose host may have a port; a store's bucket has none."""
 _BEGINNING = re.compile(r":[/\\]{2}")
 _WORD = re.compile(r"[\w.+-]+:[/\\]+[^\s'\"<>]*|[/\\]{2}[^\s'\"<>]*(?:@|%(?:25)*40)[^\s'\"<>]*")
-UNRECORDABLE = r"[/\\]{2}[^/?#]*(@|%(25)*40)|[?&]([Xx]-([Aa]mz|[Gg]oog)-|[Ss]ig(nature)?=|(access_)?token=)"
+
+
+def _spelt(name: str) -> str:
+    """A pattern of a parameter's name in either case, each letter of it as it is or as a percent sign and its number.
+
+    As JSON schemas have it, in Python and in browsers: no flag, and a percent sign encoded again however often.
+    """
+    letters = []
+    for letter in name:
+        plain, numbers = {letter, letter.upper()}, {f"{ord(letter):02x}", f"{ord(letter.upper()):02x}"}
+        first, last = ("".join(sorted({number[at] for number in numbers})) for at in (0, 1))
+        one = f"[{''.join(sorted(plain))}]" if len(plain) > 1 else letter
+        end = f"[{last}{last.upper()}]" if last.isalpha() else last
+        letters.append(f"(?:{one}|%(?:25)*{f'[{first}]' if len(first) > 1 else first}{end})")
+    return "".join(letters)
+
+
+_SIGNING = f"(?:{'|'.join(map(_spelt, _PREFIXES))}|(?:{'|'.join(map(_spelt, _SIGN))})=)"
+_SIGNS = re.compile(_SIGNING)
+_PARTS = re.compile(f"([?&]|[;#](?={_SIGNING}))")
+"""What parts an address's parameters; a semicolon or a fragment's sign only where one that signs comes after it."""
+UNRECORDABLE = rf"[/\\]{{2}}[^/?#]*(@|%(25)*40)|[?&;#]{_SIGNING}"
 """For JSON schemas, which know no other way: what a form in a browser must not send, as it is recorded on its way."""
 
 
@@ -45,14 +68,21 @@ def refuse_password(address: str) -> None:
         )
 
 
-def refuse_recorded(address: str) -> None:
+def refuse_recorded(found: object) -> None:
     """Refuse an address that its form has recorded with what must not be: it was filled in a browser, or by a program.
 
+    :param found: the address, or lists and tables that may hold one.
     :raises InputError: as :func:`refuse_password`, or it is signed.
     """
-    refuse_password(address)
-    if _apart(address)[1]:
-        raise InputError(f"{_apart(address)[0]}: found it signed in a form, expected that on the command line alone")
+    if isinstance(found, Mapping):
+        found = [*found, *found.values()]
+    if isinstance(found, list | tuple):
+        for each in found:
+            refuse_recorded(each)
+    if isinstance(found, str):
+        refuse_password(found)
+        if _apart(found)[1]:
+            raise InputError(f"{_apart(found)[0]}: found it signed in a form, expected that on the command line alone")
 
 
 def unsigned(address: str) -> str:
@@ -89,14 +119,21 @@ def _kept() -> dict[str, str]:
 
 
 def _apart(address: str) -> tuple[str, str]:
-    """An address without its signature, and that: parameters with their `&`; empty where there is none."""
-    before, _, query = address.partition("?")
-    named = [(_decoded(part.partition("=")[0]).lower(), part) for part in query.split("&")]
-    sign = {name for name, _ in named if name in _SIGN or name.startswith(_PREFIXES)}
-    if not (sign and _BEGINNING.search(before)):
+    """An address without its signature, and that: parameters with what parts them; empty where there is none."""
+    before, *rest = _PARTS.split(address)
+    named = [(mark, part, *part.partition("=")[:2]) for mark, part in zip(rest[::2], rest[1::2], strict=True)]
+    sign = [bool(_SIGNS.match(_decoded(name) + equals)) for _, _, name, equals in named]
+    if not (_BEGINNING.search(before) and any(sign)):
         return address, ""
-    rest = "&".join(part for name, part in named if name not in sign | _BESIDE)
-    return f"{before}?{rest}" if rest else before, "&".join(part for name, part in named if name in sign | _BESIDE)
+    signature, begins = "", False
+    for (mark, part, name, _), signs in zip(named, sign, strict=True):
+        if signs or _decoded(name).lower() in _BESIDE:
+            signature += f"{mark.replace('?', '&')}{part}" if signature else part
+            begins = begins or mark == "?"
+        else:
+            before += f"{'?' if mark == '&' and begins else mark}{part}"
+            begins = False
+    return before, signature
 
 
 def _decoded(text: str) -> str:

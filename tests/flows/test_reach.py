@@ -50,6 +50,7 @@ def kept(trial: Trial, known: dict[str, str]) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("full", [False, True], ids=["light", "full"])
 def test_no_port_shows_or_does_anything_for_who_may_not(trial: Trial, full: bool) -> None:
     trial.gptmill("up", *(["--full", *trial.ports] if full else trial.ports[:4]))

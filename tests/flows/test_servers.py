@@ -253,6 +253,17 @@ COMMANDS = {
     "tokenizer": ["encode", "--tokenizer", ADDRESS],
     "model": ["generate", "--model", f"{ADDRESS}/pretrain/{'0' * 64}", "--prompt", "x"],
     "mirror": ["--debug", "datasets", "get", "rte", "--to", "{tmp}/data", "--mirror", ADDRESS],
+    "scheduler": ["--debug", "pipeline", "--store", "{tmp}/store", "--dask", f"tcp://user:{SECRET}@127.0.0.1:9"],
+    "scheduler of a search": ["sweep", "{tmp}/sweep.toml", "--dask", f"tls://user:{SECRET}@127.0.0.1:9"],
+    "graph": ["knowledge", ADDRESS],
+    "links": ["pipeline", "--family", "ernie", "--store", "{tmp}/store", "--links", ADDRESS],
+    "task": ["finetune", f"{ADDRESS}/task.toml", "--store", "{tmp}/store"],
+    "tasks": ["few-shot", "--tasks", f"{ADDRESS}/task.toml", "--store", "{tmp}/store"],
+    "models": ["few-shot", "--checkpoint", ADDRESS, "--store", "{tmp}/store"],
+    "further models": ["abstracts", "--beside", ADDRESS, "--store", "{tmp}/store"],
+    "tables": ["analysis", "overlap", "--out", ADDRESS, "--store", "{tmp}/store"],
+    "backup": ["backup", ADDRESS],
+    "restored": ["restore", ADDRESS],
     "tracker": ["--debug", "leaderboard"],
 }
 

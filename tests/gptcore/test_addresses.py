@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -11,8 +12,19 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gptcore.base.addresses import refuse_password, refuse_recorded, signed, unsigned, without_password
+from gptcore.base.addresses import (
+    _PREFIXES,
+    _SIGN,
+    UNRECORDABLE,
+    refuse_password,
+    refuse_recorded,
+    signed,
+    unsigned,
+    without_password,
+)
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import file_system
 from gptcore.config import CorpusConfig
@@ -100,6 +112,57 @@ def test_what_signs_is_used_and_not_recorded(address: str, bare: str) -> None:
     assert SECRET not in without_password(f"max retries exceeded with url: /a.txt?{signed(bare).rpartition('?')[2]}")
     with pytest.raises(InputError, match="several addresses"):
         unsigned(f"{address},{address}")
+
+
+@st.composite
+def spellings(draw: st.DrawFn) -> str:
+    """A name that signs, in any case, each letter as it is or as a percent sign and its number, once or again."""
+    name = draw(st.sampled_from([*_SIGN, *(f"{prefix}signature" for prefix in _PREFIXES)]))
+    spelt = ""
+    for letter in name:
+        letter = draw(st.sampled_from([letter, letter.upper()]))
+        number = draw(st.sampled_from([f"{ord(letter):02x}", f"{ord(letter):02X}"]))
+        spelt += draw(st.sampled_from([letter, f"%{number}", f"%25{number}", f"%2525{number}"]))
+    return spelt
+
+
+ORDINARY = st.sampled_from(
+    ["versionId=3", "download=true", "policy=strict", "expires=1", "se=1", "tokens=5", "design=sig", "raw", "a;b=c"]
+)
+"""Parameters that sign nothing, by themselves."""
+
+
+@given(spellings(), st.lists(ORDINARY), st.lists(ORDINARY), st.sampled_from("?&;#"), st.sampled_from(["", "#x"]))
+def test_what_signs_is_refused_and_hidden_however_it_is_spelt(
+    name: str, before: list[str], after: list[str], mark: str, fragment: str
+) -> None:
+    first = f"https://host/R&D/a.txt{'?' if before else ''}{'&'.join(before)}"
+    address = f"{first}{'?' if mark == '&' and not before else mark}{name}={SECRET}"
+    address += "".join(f"&{each}" for each in after) + fragment
+    assert re.search(UNRECORDABLE, address)
+    with pytest.raises(InputError, match="signed in a form"):
+        refuse_recorded({"corpus": [address]})
+    assert SECRET not in without_password(f"GET '{address}' failed")
+    assert re.search(UNRECORDABLE, without_password(address)) is None
+    assert without_password(address).startswith("https://host/R&D/a.txt")
+
+
+@given(st.lists(ORDINARY), st.sampled_from(["", "#x", "#a=b"]))
+def test_what_signs_nothing_is_recorded_as_it_is(parameters: list[str], fragment: str) -> None:
+    address = f"https://host/R&D/a.txt{'?' if parameters else ''}{'&'.join(parameters)}{fragment}"
+    assert re.search(UNRECORDABLE, address) is None
+    refuse_recorded({"corpus": [address], "jobs": 3})
+    assert without_password(address) == address
+
+
+def test_the_pattern_means_the_same_to_browsers_as_to_python() -> None:
+    """No flag, no name, nothing escaped but what both escape, as browsers read it by Unicode's rules."""
+    plain = re.sub(r"\[[^]]*\]|\{2\}", "", UNRECORDABLE)
+    assert set(plain) <= set("()|*?:=%-_&;#@") | set("0123456789") | set(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    )
+    assert set(re.findall(r"\(\?[^:]", UNRECORDABLE)) == set()
+    assert set(re.findall(r"\\.", UNRECORDABLE)) == {r"\\"}
 
 
 @pytest.mark.parametrize("secret", ["pl4'nted", 'pl4"nted', "pl4<nted>", "pl4 nted", "pl4\tnted"])

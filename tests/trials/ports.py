@@ -167,5 +167,9 @@ def _paths(name: str) -> list[str]:
     if name == "mlflow":
         from mlflow.server.handlers import get_endpoints
 
-        return ["/", "/health", "/version", "/signup", "/graphql", *(path for path, *_ in get_endpoints())]
+        pages = ["/", "/health", "/version", "/signup", "/graphql", "/ajax-api/3.0/mlflow/server-info"]
+        return [
+            *pages,
+            *(path for path, *_ in get_endpoints() if not path.startswith("/ajax-api")),
+        ]  # each of them twice
     return SEAWEED
