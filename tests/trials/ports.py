@@ -62,7 +62,7 @@ def listening(processes: Mapping[str, Mapping[str, Any]]) -> dict[int, str]:
 
     :param processes: as the stack's record has them.
     """
-    found = {}
+    found: dict[int, str] = {}
     for name, process in processes.items():
         leader = psutil.Process(process["pid"])
         for one in (leader, *leader.children(recursive=True)):
@@ -167,9 +167,7 @@ def _paths(name: str) -> list[str]:
     if name == "mlflow":
         from mlflow.server.handlers import get_endpoints
 
+        named = [path for path, *_ in get_endpoints()]  # type: ignore[no-untyped-call]
         pages = ["/", "/health", "/version", "/signup", "/graphql", "/ajax-api/3.0/mlflow/server-info"]
-        return [
-            *pages,
-            *(path for path, *_ in get_endpoints() if not path.startswith("/ajax-api")),
-        ]  # each of them twice
+        return [*pages, *(path for path in named if not path.startswith("/ajax-api"))]  # each of them twice
     return SEAWEED
