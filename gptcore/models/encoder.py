@@ -24,7 +24,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
-from gptcore.models.network import LayerStates, Network, check_transfer
+from gptcore.models.network import LayerStates, Network
 
 
 class Encoder(Network):
@@ -181,38 +181,25 @@ class Encoder(Network):
         states = self.encode(tokens, segments, mask, entities)
         return self.replaced_scores(states) if self.config.replaced else self.word_scores(states)
 
-    def adapt(
-        self,
-        n_special: int = 0,
-        n_ctx: int | None = None,
-        n_transfer: int | None = None,
-        generator: torch.Generator | None = None,
-        **changes: Any,
-    ) -> Self:
-        """A copy to fine-tune: positions cut, blocks above ``n_transfer`` drawn afresh, without pre-training heads.
+    @property
+    def tuned_config(self) -> EncoderConfig:
+        """See :attr:`Network.tuned_config`."""
+        return without_heads(self.config)
 
-        :param n_special: 0: an encoder's special pieces belong to its vocabulary.
-        :param n_ctx: positions kept (at most this model's); None: all.
-        :param n_transfer: blocks copied besides the embeddings, layers or (ALBERT) groups of them; 0: embeddings only;
-            -1: nothing; None: all.
-        :param changes: other fields of :class:`EncoderConfig` to replace (dropout rates).
-        :raises InputError: more positions or blocks than this model has, or some of those that share half of theirs.
+    def take_over(self, source: Self, n_transfer: int) -> None:
+        """See :meth:`Network.take_over`.
+
+        :raises InputError: some of the layers, which share half of their parameters.
         """
         c = self.config
-        n_ctx = c.n_ctx if n_ctx is None else n_ctx
-        n_transfer = c.layers if n_transfer is None else n_transfer
-        check_transfer(n_ctx, n_transfer, c.n_ctx, c.layers)
         if c.sharing not in ("none", "all") and 0 < n_transfer < c.n_layer:
             raise InputError(
                 f"n_transfer = {n_transfer}: the model's layers share parameters, expected 0 or {c.n_layer}"
             )
-        config = dataclasses.replace(without_heads(c), n_special=n_special, n_ctx=n_ctx, **changes)
-        copy = type(self)(config, generator).to(self.embeddings.words.weight.device)
-        mine = self.state_dict()
-        for name, tensor in copy.state_dict().items():
+        theirs = source.state_dict()
+        for name, tensor in self.state_dict().items():
             if n_transfer == c.layers or self._depth(name) <= n_transfer:
-                tensor.copy_(mine[name][: len(tensor)])
-        return copy
+                tensor.copy_(theirs[name][: len(tensor)])
 
     def _depth(self, name: str) -> int:
         """How many blocks have to be taken over for a tensor to go with them: 0 for what stands below them, -1 for what

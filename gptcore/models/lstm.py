@@ -9,15 +9,14 @@ on its embedding and on a sub-layer's output.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from gptcore.config import LSTMConfig
 from gptcore.models.cpu import dropout
-from gptcore.models.network import LanguageModel, check_transfer, initialise
+from gptcore.models.network import LanguageModel, initialise
 from gptcore.models.products import Linear
 
 
@@ -44,26 +43,13 @@ class LSTM(LanguageModel):
         units, _ = self.recurrent(x)  # (B, T, U)
         return dropout(self.projection(units), self.config.resid_pdrop, self.training)
 
-    def adapt(
-        self,
-        n_special: int = 3,
-        n_ctx: int | None = None,
-        n_transfer: int | None = None,
-        generator: torch.Generator | None = None,
-        **changes: Any,
-    ) -> Self:
-        """A copy to fine-tune; the arguments are those of the Transformer's, which has more blocks to choose from."""
-        n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
-        n_transfer = 1 if n_transfer is None else n_transfer
-        check_transfer(n_ctx, n_transfer, self.config.n_ctx, 1)
-        copy = type(self)(dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes), generator)
-        copy = copy.to(self.tokens.weight.device)
+    def take_over(self, source: Self, n_transfer: int) -> None:
+        """See :meth:`gptcore.models.network.Network.take_over`; there is one block."""
         if n_transfer >= 0:
-            copy.copy_embeddings(self)
+            self.copy_embeddings(source)
         if n_transfer == 1:
-            copy.recurrent.load_state_dict(self.recurrent.state_dict())
-            copy.projection.load_state_dict(self.projection.state_dict())
-        return copy
+            self.recurrent.load_state_dict(source.recurrent.state_dict())
+            self.projection.load_state_dict(source.projection.state_dict())
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
         """See :meth:`gptcore.models.network.Network.parameters_by_depth`; the tied output is the embeddings', the

@@ -7,10 +7,11 @@ Legend: B batch, T positions, D width (n_embd), H heads, V rows of the embedding
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +46,8 @@ class Network(nn.Module, ABC):
     """A network of a family. Below it: those that predict the next token, and encoders."""
 
     config: NetworkConfig
+    special_rows: ClassVar[int] = 0
+    """Rows that fine-tuning adds to the vocabulary; an encoder's special pieces belong to it."""
     compiled: bool = False
     """Whether passes in training run as :meth:`compile_layers` has them."""
 
@@ -57,16 +60,42 @@ class Network(nn.Module, ABC):
         """
         return network_flops(self.config, n_positions)
 
-    @abstractmethod
     def adapt(
         self,
-        n_special: int = 0,
+        n_special: int | None = None,
         n_ctx: int | None = None,
         n_transfer: int | None = None,
         generator: torch.Generator | None = None,
         **changes: Any,
     ) -> Self:
-        """A copy to fine-tune; see :meth:`gptcore.models.transformer.GPT.adapt`."""
+        """A copy to fine-tune: new special rows, positions cut, blocks above ``n_transfer`` drawn afresh.
+
+        :param n_special: rows after the vocabulary; rows beyond those this model has are drawn; None: as many as
+            :attr:`special_rows`.
+        :param n_ctx: positions kept (at most this model's); None: all.
+        :param n_transfer: blocks copied besides the embeddings (GPT-1's paper, Figure 2, left), of ALBERT's layers
+            groups; 0: embeddings only; -1: nothing (original code); None: all.
+        :param changes: other fields of the configuration to replace (dropout rates, `original`).
+        :raises InputError: more positions or blocks than this model has, or some of those that share parameters.
+        """
+        n_special = self.special_rows if n_special is None else n_special
+        n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
+        n_transfer = self.config.layers if n_transfer is None else n_transfer
+        check_transfer(n_ctx, n_transfer, self.config.n_ctx, self.config.layers)
+        kind: Callable[..., Self] = type(self)
+        config = dataclasses.replace(self.tuned_config, n_special=n_special, n_ctx=n_ctx, **changes)
+        copy = kind(config, generator).to(next(self.parameters()).device)
+        copy.take_over(self, n_transfer)
+        return copy
+
+    @property
+    def tuned_config(self) -> NetworkConfig:
+        """The settings of the network that is fine-tuned: none that serve pre-training alone."""
+        return self.config
+
+    def take_over(self, source: Self, n_transfer: int) -> None:
+        """Take over what a network of the same kind has learnt; see :meth:`adapt`."""
+        raise NotImplementedError
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
         """The parameters, each of them once, from the embeddings up to what reads the states of the last block.
@@ -142,6 +171,7 @@ class LanguageModel(Network):
     """
 
     tokens: nn.Embedding
+    special_rows = 3
 
     def table(self) -> Tensor:
         """The embedding of this forward pass: [V, D]; rows after those V are no words (positions, original code)."""

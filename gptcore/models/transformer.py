@@ -17,11 +17,10 @@ reads a sequence word by word or as a whole, as it is told to (:class:`BothWays`
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +31,7 @@ from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.models.attention import Attention, rows_at
 from gptcore.models.cpu import Branches, dropout, fold, tanh_gelu
 from gptcore.models.files.layout import read_model
-from gptcore.models.network import LanguageModel, LayerStates, check_transfer, initialise, shapes_only
+from gptcore.models.network import LanguageModel, LayerStates, initialise, shapes_only
 from gptcore.models.products import Linear
 
 _SubLayer = Callable[[Tensor], Tensor]
@@ -212,37 +211,16 @@ class GPT(LanguageModel):
         first = (torch.arange(B) * L)[:, None, None]  # (B, 1, 1)
         return x.flatten(0, 1), (first + found.places).flatten()
 
-    def adapt(
-        self,
-        n_special: int = 3,
-        n_ctx: int | None = None,
-        n_transfer: int | None = None,
-        generator: torch.Generator | None = None,
-        **changes: Any,
-    ) -> Self:
-        """A copy to fine-tune: new special rows, positions cut, blocks above ``n_transfer`` drawn afresh.
-
-        :param n_special: rows after the vocabulary; rows beyond those this model has are drawn N(0, init_std).
-        :param n_ctx: positions kept (at most this model's); None: all.
-        :param n_transfer: blocks copied besides the embeddings (Figure 2, left); 0: embeddings only; -1: nothing
-            (original code); None: all.
-        :param changes: other fields of :class:`ModelConfig` to replace (dropout rates, `original`).
-        :raises InputError: if ``n_ctx`` or ``n_transfer`` exceeds what this model has.
-        """
-        n_ctx = self.config.n_ctx if n_ctx is None else n_ctx
-        n_transfer = self.config.n_layer if n_transfer is None else n_transfer
-        check_transfer(n_ctx, n_transfer, self.config.n_ctx, self.config.n_layer)
-        config = dataclasses.replace(self.config, n_special=n_special, n_ctx=n_ctx, **changes)
-        copy = type(self)(config, generator).to(self.tokens.weight.device)
+    def take_over(self, source: Self, n_transfer: int) -> None:
+        """See :meth:`gptcore.models.network.Network.take_over`."""
         if n_transfer >= 0:
-            copy.copy_embeddings(self)
+            self.copy_embeddings(source)
             with torch.no_grad():
-                copy.positions.weight.copy_(self.positions.weight[:n_ctx])
-        for mine, its in zip(self.blocks[: max(0, n_transfer)], copy.blocks, strict=False):
-            its.load_state_dict(mine.state_dict())
+                self.positions.weight.copy_(source.positions.weight[: self.config.n_ctx])
+        for mine, its in zip(self.blocks, source.blocks[: max(0, n_transfer)], strict=False):
+            mine.load_state_dict(its.state_dict())
         if n_transfer == self.config.n_layer:
-            copy.norm.load_state_dict(self.norm.state_dict())  # of what all of these blocks together give
-        return copy
+            self.norm.load_state_dict(source.norm.state_dict())  # of what all of these blocks together give
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
         """See :meth:`gptcore.models.network.Network.parameters_by_depth`; the tied output is the embeddings', a last
