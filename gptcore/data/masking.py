@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_object, write_json_atomic
 from gptcore.base.seeds import below, derive_seed, sample_bits, uniforms
 from gptcore.text.tokenizer import Tokenizer
@@ -81,8 +81,7 @@ class PieceTable:
         :raises InputError: these shards have no sentence borders, or the file is none of this kind.
         """
         path = folder / PIECES_FILE
-        if not path.is_file():
-            raise InputError(f"{folder}: no {PIECES_FILE} here, expected shards with sentence borders")
+        require(path.is_file(), f"{folder}: no {PIECES_FILE} here, expected shards with sentence borders")
         types = {"n_vocab": int, **dict.fromkeys(_ROLES, int), "special": list, "tail": list}
         found = read_object(path, _WHAT, types)
         n_vocab = found["n_vocab"]

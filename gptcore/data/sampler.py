@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.data.shards import Shards
 
 IGNORE_INDEX = -100
@@ -39,13 +39,11 @@ class WindowSampler:
         """
         if n_ctx < 1:
             raise InputError(f"model.n_ctx = {n_ctx}: expected 1 or more")
-        if not 0 <= seed < 1 << 64:
-            raise InputError(f"seed = {seed}: expected 0 or more, below 2**64")
+        require(0 <= seed < 1 << 64, f"seed = {seed}: expected 0 or more, below 2**64")
         starts = np.where(shards.lengths < 2, 0, np.maximum(1, shards.lengths - n_ctx))  # [n_rows]
         self._cumulative = np.cumsum(starts)  # [n_rows] valid starts up to and including each row
         self._total = int(self._cumulative[-1]) if len(starts) else 0
-        if not self._total:
-            raise InputError(f"{shards.folder}: no document of two tokens or more to sample from")
+        require(self._total, f"{shards.folder}: no document of two tokens or more to sample from")
         self.shards = shards
         self.n_ctx = n_ctx
         self.seed = seed

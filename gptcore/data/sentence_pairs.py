@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import Bits, below, derive_seed, sample_bits, uniforms
 from gptcore.config.training import SHORTEST
 from gptcore.data.masking import PieceTable
@@ -190,8 +190,7 @@ class SentencePairs:
         self._sentences = SentenceTable(shards, table.sep, self._room)
         self._least = 2 if pairs == "sop" else 1  # sentences of a run, where its document has them
         self._starts = self._sentences.starts(self._room, self._least)
-        if not len(self._starts):
-            raise InputError(f"{shards.folder}: no document with {self._least} sentences or more to sample from")
+        require(len(self._starts), f"{shards.folder}: no document with {self._least} sentences or more to sample from")
         self._seed = derive_seed(seed, "sentence pairs", length)
 
     def batch(self, numbers: Numbers) -> SentenceBatch:

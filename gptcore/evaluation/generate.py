@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.machine.rng import generator
 from gptcore.models.incremental import open_reader
@@ -83,8 +83,7 @@ def _encoded(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> list[in
     if model.config.n_vocab != tokenizer.n_vocab:
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
     ids = tokenizer.encode(prompt)
-    if not ids:
-        raise InputError(f"prompt: found {prompt!r}, expected a word or more to go on from")
+    require(ids, f"prompt: found {prompt!r}, expected a word or more to go on from")
     return ids
 
 
@@ -115,8 +114,7 @@ def generate_ids(
     :raises InputError: a setting out of range, or a prompt without ids.
     """
     check_sampling(max_tokens, temperature, top_k, top_p, repetition_penalty)
-    if not all(prompts):
-        raise InputError("prompts: found one without ids, expected one or more in each")
+    require(all(prompts), "prompts: found one without ids, expected one or more in each")
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     found: list[list[int]] = [[] for _ in prompts]
     going = set(range(len(prompts)))

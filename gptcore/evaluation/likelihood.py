@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.data.feed import by_length
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
@@ -286,8 +286,7 @@ def pseudo_perplexity(model: PseudoLikelihood, tokenizer: Tokenizer, lines: Iter
         if ids:
             sequences.append([0, *ids])
     n_pieces = sum(map(len, sequences)) - len(sequences)
-    if not n_pieces:
-        raise InputError("text: found no word, expected one or more")
+    require(n_pieces, "text: found no word, expected one or more")
     nats = -float(model.log_probabilities(sequences).sum())
     return {
         "pieces": n_pieces,

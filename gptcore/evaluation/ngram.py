@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.data.shards import INDEX_FILE, Shards
 
 _CHUNK = 4_000_000  # n-grams sorted or scored at a time
@@ -52,8 +52,7 @@ def ngram_perplexity(
             scored = len(ids[begin : begin + _CHUNK])
             nats -= float(np.log(model.probabilities(chunk)[-scored:]).sum())
             tokens += scored
-    if not tokens:
-        raise InputError(f"{valid.folder}: no row of two tokens or more to score")
+    require(tokens, f"{valid.folder}: no row of two tokens or more to score")
     return {"perplexity": math.exp(nats / tokens), "nats": nats / tokens, "tokens": tokens}
 
 
@@ -75,8 +74,7 @@ class NgramModel:
             raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
         jobs = list(_jobs(train, order))
         grams, counts = _sum(_reported(map(_count_rows, jobs), jobs, progress))
-        if not len(grams):
-            raise InputError(f"{train.folder}: no row of {order} tokens or more to count")
+        require(len(grams), f"{train.folder}: no row of {order} tokens or more to count")
         self._levels = [_level(grams, counts, n_vocab)]
         """Of orders 1 to the highest, which counts occurrences, the others distinct left neighbours."""
         for lower in range(order - 1, 0, -1):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import write_bytes_atomic
 from gptcore.base.tables import read_table
 from gptcore.nlu.forms import form_of
@@ -133,8 +133,7 @@ def _check(files: Sequence[SubmissionFile], datasets_url: str) -> tuple[dict[str
         if rows != file.rows:
             notes.append(f"{where}; the server refuses {file.name}")
         counts[file.name] = rows
-    if not counts:
-        raise InputError(f"{datasets_url}: found none of {', '.join(file.path for file in files)}, expected them")
+    require(counts, f"{datasets_url}: found none of {', '.join(file.path for file in files)}, expected them")
     return counts, notes
 
 

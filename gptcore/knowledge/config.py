@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.settings import Checked, setting, share, size
 from gptcore.config.training import SteppedConfig
 
@@ -56,8 +56,7 @@ class TransEConfig(SteppedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.norm not in _NORMS:
-            raise InputError(f"transe.norm = {self.norm}: expected 1 or 2")
+        require(self.norm in _NORMS, f"transe.norm = {self.norm}: expected 1 or 2")
         if self.rotation and self.dim % 2:
             raise InputError(f"transe.dim = {self.dim}: expected an even number where transe.rotation is true")
 

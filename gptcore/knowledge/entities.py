@@ -29,7 +29,7 @@ import numpy.typing as npt
 from safetensors.numpy import save_file
 
 from gptcore.base.arrays import read_arrays
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system
 from gptcore.data.encode import SPLITS
 from gptcore.data.masking import PieceTable
@@ -237,8 +237,7 @@ def read_links(url: str) -> dict[str, dict[str, str]]:
     """
     system, path = file_system(url)
     expected = ", ".join(LINK_COLUMNS)
-    if not system.isfile(path):
-        raise InputError(f"{url}: found no file there, expected rows of {expected}")
+    require(system.isfile(path), f"{url}: found no file there, expected rows of {expected}")
     found: dict[str, dict[str, str]] = {}
     for number, (document, name, entity) in rows_of_names(url, LINK_COLUMNS, (len(LINK_COLUMNS),), expected):
         before = found.setdefault(document, {}).setdefault(name, entity)
@@ -247,8 +246,7 @@ def read_links(url: str) -> dict[str, dict[str, str]]:
                 f"{url}, line {number}, entity: found {entity!r:.60} for {name!r:.60} of {document}, which an earlier "
                 f"line has for {before!r:.60}; expected one entity a name of a document"
             )
-    if not found:
-        raise InputError(f"{url}: found no link, expected rows of {expected}")
+    require(found, f"{url}: found no link, expected rows of {expected}")
     return found
 
 

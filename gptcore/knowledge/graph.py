@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import parse_json, read_object, write_json_atomic
 from gptcore.base.filesystems import file_system, is_folder, misspelt
 from gptcore.nlu.readers.text_files import lines
@@ -155,8 +155,7 @@ def read_graph(url: str, columns: Sequence[str] = COLUMNS) -> KnowledgeGraph:
                     )
                     rows[numbers] = None
         facts[split] = np.array(list(rows), np.int64).reshape(-1, 3)
-    if not len(facts["train"]):
-        raise InputError(f"{url}: found no fact to learn from, expected some in the train file")
+    require(len(facts["train"]), f"{url}: found no fact to learn from, expected some in the train file")
     if len(relations) > max(_MANY, len(entities) / 10):  # as where the relation stands first and is taken for the head
         raise InputError(
             f"{url}: found {len(relations):,} relations between {len(entities):,} entities, read as the columns "

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 import torch
 import torch.utils.deterministic
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import require
 
 _DENSE_BF16_PEAKS = {
     # Dense bfloat16 FLOP/s from NVIDIA's data sheets. First match wins, so the slower variants come first.
@@ -103,8 +103,7 @@ def pick_dtype(precision: str, device: torch.device) -> torch.dtype:
             else torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
         )
         return torch.bfloat16 if native else torch.float32
-    if precision not in ("float32", "bfloat16"):
-        raise InputError(f"precision = {precision!r}, expected auto, float32 or bfloat16")
+    require(precision in ("float32", "bfloat16"), f"precision = {precision!r}, expected auto, float32 or bfloat16")
     return torch.float32 if precision == "float32" else torch.bfloat16
 
 

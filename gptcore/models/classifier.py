@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.base.settings import LARGEST_SIZE, recorded
 from gptcore.config import EncoderConfig, NetworkConfig, network_config
@@ -158,11 +158,9 @@ class Classifier(nn.Module, ABC):
         :raises InputError: if the folder holds no fine-tuned model.
         """
         where = folder / "config.json"
-        if not where.is_file():
-            raise InputError(f"{folder}: no config.json; expected the model folder of a fine-tuning run")
+        require(where.is_file(), f"{folder}: no config.json; expected the model folder of a fine-tuning run")
         config = read_object(where, "the settings of a fine-tuned model")
-        if "head" not in config:
-            raise InputError(f"{where}: no entry 'head'; expected a fine-tuned model, not a pre-trained one")
+        require("head" in config, f"{where}: no entry 'head'; expected a fine-tuned model, not a pre-trained one")
         head = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
         head["form"] = _RECORDED_BEFORE.get(head["form"], head["form"])
         rate, longest = head.get("clf_pdrop"), head.get("ngrams")

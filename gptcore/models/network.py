@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.config import NetworkConfig
 from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
@@ -244,10 +244,8 @@ def word_scores(states: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
 
 def check_transfer(n_ctx: int, n_transfer: int, positions: int, layers: int) -> None:
     """:raises InputError: more positions or layers are asked for than a model has."""
-    if not 1 <= n_ctx <= positions:
-        raise InputError(f"n_ctx = {n_ctx}: the model has {positions} positions")
-    if not -1 <= n_transfer <= layers:
-        raise InputError(f"n_transfer = {n_transfer}: the model has {layers} blocks")
+    require(1 <= n_ctx <= positions, f"n_ctx = {n_ctx}: the model has {positions} positions")
+    require(-1 <= n_transfer <= layers, f"n_transfer = {n_transfer}: the model has {layers} blocks")
 
 
 def initialise(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:

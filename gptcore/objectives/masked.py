@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
@@ -53,8 +53,7 @@ class Counted:
         :param sums: of the objective's metrics.
         :raises InputError: no word was hidden.
         """
-        if not self.words:
-            raise InputError("held-out text: found no hidden word to score; expected more of it")
+        require(self.words, "held-out text: found no hidden word to score; expected more of it")
         loss = sums["word_loss"] / self.words
         found = {
             "loss": loss,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, PieceTable, WordMasker
@@ -123,8 +123,7 @@ class NextTokenAndHiddenWords(PretrainingObjective):
         :raises InputError: a network that has no row for hidden words, or settings without their share.
         """
         assert isinstance(trained, BothWays)
-        if not trained.config.n_special:
-            raise InputError("model.n_special = 0: expected 1 or more, for the row that hides words")
+        require(trained.config.n_special, "model.n_special = 0: expected 1 or more, for the row that hides words")
         return both_ways_objective(trained, _share(config))
 
     def score(
@@ -137,8 +136,7 @@ class NextTokenAndHiddenWords(PretrainingObjective):
         """
         batches = _HeldOut(text, max_tokens)
         sums = summed_metrics(objective, batches, text.world, interrupted)
-        if not batches.next_tokens:
-            raise InputError(f"{text.shards.folder}: found no token to score; expected more held-out text")
+        require(batches.next_tokens, f"{text.shards.folder}: found no token to score; expected more held-out text")
         loss = sums["next_loss"] / batches.next_tokens
         n_words = max(1, batches.words)
         return {

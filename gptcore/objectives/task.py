@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.config import DistilConfig, FinetuneConfig
 from gptcore.config.distillation import check_teacher
 from gptcore.data.feed import POOL_BATCHES, BucketedBatches, Data, MicroBatch, Objective, Update
@@ -181,8 +181,7 @@ def taught_classifier(
     if not isinstance(model.network, Encoder) or not isinstance(teacher.network, Encoder):
         raise InputError(f"{where}: only encoders learn from a teacher on a task's rows; expected two")
     its, ours = (f"{each.form} of {each.n_outputs}{', with words' * each.words}" for each in (teacher, model))
-    if its != ours:
-        raise InputError(f"{where}: answers {its}, expected {ours}")
+    require(its == ours, f"{where}: answers {its}, expected {ours}")
     theirs = teacher.network.config
     if theirs.n_ctx < model.network.config.n_ctx:  # rows are cut to the student's
         raise InputError(

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import gptcore
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.machine.process import die_with_parent
 
 PartitionMap = Callable[..., Iterator[Any]]
@@ -159,8 +159,7 @@ def connect(address: str) -> Iterator[Any]:
         from distributed import Client
     except ImportError as error:
         raise InputError(f"--dask {address}: needs `pip install gptmill[dask]` ({error})") from None
-    if not asyncio.run(_workers(address)):
-        raise InputError(f"--dask {address}: the scheduler has no workers, expected one or more")
+    require(asyncio.run(_workers(address)), f"--dask {address}: the scheduler has no workers, expected one or more")
     with Client(address, timeout=_SECONDS, set_as_default=False) as client:  # type: ignore[no-untyped-call]
         for worker, version in client.run(_version, on_error="return").items():
             if version != gptcore.__version__:
