@@ -240,21 +240,10 @@ class PseudoLikelihood:
         self, windows: Sequence[NDArray[np.int64]], owner: NDArray[np.int64], place: NDArray[np.int64], width: int
     ) -> NDArray[np.float64]:
         """Log-probabilities [B] of the pieces at ``place`` of the windows ``owner``, each masked in its own copy."""
-        tokens = np.full((len(owner), width), self._pieces.pad, dtype=np.int64)  # (B, T)
-        for row, window in enumerate(owner):
-            ids = windows[window]
-            tokens[row, [0, 1 + len(ids)]] = self._pieces.cls, self._pieces.sep
-            tokens[row, 1 : 1 + len(ids)] = ids
-        lengths = np.asarray([len(windows[window]) for window in owner]) + 2
-        mask = np.arange(width) < lengths[:, None]
-        every = np.arange(len(owner))
-        targets = torch.from_numpy(tokens[every, place + 1]).to(self._device)
-        tokens[every, place + 1] = self._pieces.mask
-        given = torch.from_numpy(tokens).to(self._device)
-        states = self._encoder.encode(given, None, torch.from_numpy(mask).to(self._device))  # (B, T, D)
-        at = torch.from_numpy(place + 1).to(self._device)
-        logits = self._encoder.word_scores(states[torch.arange(len(owner), device=self._device), at])  # (B, V)
-        return -F.cross_entropy(logits.float(), targets, reduction="none").double().cpu().numpy()
+        texts = [windows[window] for window in owner]
+        targets = torch.tensor([text[at] for text, at in zip(texts, place, strict=True)], device=self._device)
+        logits = self._encoder.hidden_word_scores(texts, place.tolist(), self._pieces, width)  # (B, V)
+        return _log_probability(logits.float(), targets).double().cpu().numpy()
 
 
 def encoder_likelihood(folder: str, pieces: Specials | None) -> PseudoLikelihood:

@@ -209,11 +209,8 @@ def mean_state(states: Tensor, ends: Tensor) -> Tensor:
 class ClassificationModel(Classifier):
     """Task logits, and on request the states that the language model predicts from, in one pass through the decoder.
 
-    :param form: name of one of :data:`gptcore.nlu.forms.FORMS`.
-    :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
-    :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
+    :param form, n_outputs, clf_pdrop, pooling: see :class:`Classifier`.
     :param generator: where the linear layer's N(0, 0.02) weights are drawn from; None: torch's default generator.
-    :param pooling: see :class:`Head`.
     """
 
     def __init__(
@@ -292,12 +289,9 @@ class EncoderClassificationModel(Classifier):
     """Task logits from what stands for the whole sequence; nothing is learnt beside the task.
 
     :param encoder: the pre-trained network, without the heads of its pre-training.
-    :param form: name of one of :data:`gptcore.nlu.forms.FORMS`.
-    :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
-    :param clf_pdrop: dropout before the linear layer (original code: 0.1).
+    :param form, n_outputs, clf_pdrop, pooling: see :class:`Classifier`; ``words``: see :class:`Head`.
     :param generator: where the linear layer's weights are drawn from, as the encoder's own are; None: torch's default
         generator.
-    :param pooling: see :class:`Head`.
     """
 
     def __init__(

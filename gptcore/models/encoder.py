@@ -14,10 +14,12 @@ normal distribution cut off at two deviations, the heads' layers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, Self, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
@@ -25,6 +27,9 @@ from gptcore.config import EncoderConfig
 from gptcore.config.operations import MASK_SHARE, network_flops
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
 from gptcore.models.network import LayerStates, Network
+from gptcore.text.tokenizer import Specials
+
+_Head = TypeVar("_Head", bound=nn.Module)
 
 
 class Encoder(Network):
@@ -142,19 +147,35 @@ class Encoder(Network):
 
         :raises InputError: a network without that head.
         """
-        if self.word_head is None:
-            raise InputError(self._lacks("masked words"))
-        scores: Tensor = self.word_head(states, self.embeddings.words.weight)
+        scores: Tensor = self._there(self.word_head, "masked words")(states, self.embeddings.words.weight)
         return scores
+
+    def hidden_word_scores(
+        self, texts: Sequence[NDArray[Any]], places: Sequence[int], pieces: Specials, width: int
+    ) -> Tensor:
+        """Logits of every word at one place of each text, where it is hidden: ids [T] and a place each -> [N, V].
+
+        :param pieces: the ids of the vocabulary's special pieces, between two of which each text stands.
+        :param width: positions of the batch, those two counted.
+        :raises InputError: a network without the head for it.
+        """
+        tokens = np.full((len(texts), width), pieces.pad, dtype=np.int64)  # (N, width)
+        for row, (ids, place) in enumerate(zip(texts, places, strict=True)):
+            tokens[row, [0, 1 + len(ids)]] = pieces.cls, pieces.sep
+            tokens[row, 1 : 1 + len(ids)] = ids
+            tokens[row, 1 + place] = pieces.mask
+        device = self.embeddings.words.weight.device
+        mask = np.arange(width) < np.asarray([[len(ids) + 2] for ids in texts])
+        states = self.encode(torch.from_numpy(tokens).to(device), None, torch.from_numpy(mask).to(device))
+        at = torch.tensor(places, device=device) + 1
+        return self.word_scores(states[torch.arange(len(texts), device=device), at])
 
     def pair_scores(self, states: Tensor) -> Tensor:
         """Logits of the two labels of each pair of segments: states [B, T, D] -> [B, 2].
 
         :raises InputError: a network without that head.
         """
-        if self.pair_head is None:
-            raise InputError(self._lacks("pairs of segments"))
-        scores: Tensor = self.pair_head(self.summary(states))
+        scores: Tensor = self._there(self.pair_head, "pairs of segments")(self.summary(states))
         return scores
 
     def replaced_scores(self, states: Tensor) -> Tensor:
@@ -162,13 +183,14 @@ class Encoder(Network):
 
         :raises InputError: a network without that head.
         """
-        if self.replaced_head is None:
-            raise InputError(self._lacks("replaced tokens"))
-        scores: Tensor = self.replaced_head(states)
+        scores: Tensor = self._there(self.replaced_head, "replaced tokens")(states)
         return scores
 
-    def _lacks(self, what: str) -> str:
-        return f"model: has no head for {what}; expected a folder that holds one"
+    def _there(self, head: _Head | None, what: str) -> _Head:
+        """:raises InputError: a network without that head."""
+        if head is None:
+            raise InputError(f"model: has no head for {what}; expected a folder that holds one")
+        return head
 
     def forward(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None, entities: Tensor | None = None

@@ -147,9 +147,7 @@ class KnowledgeEncoder(Encoder):
         :param candidates: 1 + the entities' numbers.
         :raises InputError: a network without that head.
         """
-        if self.entity_head is None:
-            raise InputError(self._lacks("entities"))
-        scores: Tensor = self.entity_head(states) @ self.get_buffer("vectors")[candidates].T
+        scores: Tensor = self._there(self.entity_head, "entities")(states) @ self.get_buffer("vectors")[candidates].T
         return scores
 
     def _walk(

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcore.models.attention import rows_at
 from gptcore.models.cpu import dropout
 from gptcore.nlu.word_features import N_FEATURES, N_ROWS
 
@@ -70,8 +71,8 @@ class WordTagger(nn.Module):
         :param pdrop: dropout before each of the two layers.
         """
         order, there = _packed(words[..., 0] > 0)
-        look = self.looks(_taken(words, order), states.dtype)
-        each = torch.cat([_taken(states, order), look], -1) * there[..., None]
+        look = self.looks(rows_at(words, order), states.dtype)
+        each = torch.cat([rows_at(states, order), look], -1) * there[..., None]
         each = F.pad(dropout(each, pdrop, self.training), (0, 0, _WINDOW // 2, _WINDOW // 2))
         near = torch.cat([each[:, at : at + order.shape[1]] for at in range(_WINDOW)], -1)
         found: Tensor = layer(dropout(torch.relu(self.window(near)), pdrop, self.training)).float()  # (B, W, K)
@@ -87,7 +88,7 @@ class WordTagger(nn.Module):
         :param tags: [B, T] int64, -100 where there is none.
         """
         order, there = _packed(tags >= 0)
-        each, right = _taken(scores.float(), order), tags.gather(1, order).clamp(min=0)  # (B, W, K), (B, W)
+        each, right = rows_at(scores.float(), order), tags.gather(1, order).clamp(min=0)  # (B, W, K), (B, W)
         score = each.gather(2, right[..., None]).squeeze(-1)
         # look-ups, whose gradients are added in one order
         pairs = F.embedding(right[:, :-1] * len(self.first) + right[:, 1:], self.follows.view(-1, 1)).squeeze(-1)
@@ -126,8 +127,3 @@ def _packed(words: Tensor) -> tuple[Tensor, Tensor]:
     """The positions [B, W] of words, those of each row first, and which of them are words: of [B, T] what are."""
     order = torch.argsort((~words).to(torch.int8), dim=1, stable=True)[:, : max(1, int(words.sum(1).max()))]
     return order, words.gather(1, order)
-
-
-def _taken(values: Tensor, order: Tensor) -> Tensor:
-    """Of [B, T, X] those at [B, W]."""
-    return values.gather(1, order[..., None].expand(-1, -1, values.shape[-1]))

@@ -89,17 +89,9 @@ class WordProposer:
     def _asked(self, masked: Sequence[tuple[Ids, int]]) -> NDArray[np.int64]:
         """[N, K] proposals for one place of each text."""
         room = self._encoder.config.n_ctx - 2
-        width = min(max(len(text) for text, _ in masked), room) + 2
-        tokens = np.full((len(masked), width), self._pieces.pad, np.int64)  # (N, T)
-        for row, (text, place) in enumerate(masked):
-            ids = text[:room]
-            tokens[row, [0, 1 + len(ids)]] = self._pieces.cls, self._pieces.sep
-            tokens[row, 1 : 1 + len(ids)] = ids
-            tokens[row, place + 1] = self._pieces.mask
-        given = torch.from_numpy(tokens).to(self._device)
-        states = self._encoder.encode(given, None, given != self._pieces.pad)
-        at = torch.tensor([place + 1 for _, place in masked], device=self._device)
-        scores = self._encoder.word_scores(states[torch.arange(len(masked), device=self._device), at]).float()  # (N, V)
+        texts = [text[:room] for text, _ in masked]
+        places = [place for _, place in masked]
+        scores = self._encoder.hidden_word_scores(texts, places, self._pieces, max(map(len, texts)) + 2).float()
         scores[:, self._none] = -torch.inf
         own = torch.tensor([int(text[place]) for text, place in masked], device=self._device)
         scores.scatter_(1, own[:, None], -torch.inf)
