@@ -16,9 +16,9 @@ from gptcore.abstracts.config import SamplingConfig
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
-from gptcore.evaluation import own_rows
+from gptcore.evaluation import inference
+from gptcore.evaluation.inference import Reasoner
 from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
-from gptcore.evaluation.own_rows import Reasoner
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig
@@ -30,7 +30,7 @@ from gptcore.models.files.layout import export_classifier, export_hugging_face
 from gptcore.models.network import LanguageModel, Network, load_language_model, load_model, next_token_network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import labelled_rows, own_lines, own_table
+from gptcore.nlu.own_rows import TYPED, labelled_rows, own_lines, own_table
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
 from gptcore.text.tokenizer import Tokenizer
@@ -53,19 +53,19 @@ class Drawing(TypedDict, total=False):
 def predict(
     store: Store, task: str, model: str, lines: Iterable[bytes], tokenizer: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.own_rows.predict_jsonl`.
+    """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.inference.predict_jsonl`.
 
     :param model: REF of a `finetune` artifact, latest or best among those of this task; or with ``tokenizer`` the local
         folder of a fine-tuned model.
     :raises InputError: no such model, one of another task, or a broken row.
     """
-    return own_rows.predict_jsonl(_task_model(store, task, model, tokenizer), lines)
+    return inference.predict_jsonl(_task_model(store, task, model, tokenizer), lines)
 
 
 def answer_table(
     store: Store, task: str, model: str, rows: str | Iterable[bytes], tokenizer: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Rows with their columns and their answers; see :func:`gptcore.evaluation.own_rows.predict_records`.
+    """Rows with their columns and their answers; see :func:`gptcore.evaluation.inference.predict_records`.
 
     :param model: as in :func:`predict`.
     :param rows: a table's address, or lines as :func:`gptcore.nlu.own_rows.own_lines` takes them.
@@ -73,7 +73,7 @@ def answer_table(
     """
     found = _task_model(store, task, model, tokenizer)
     records = own_table(found.spec, rows) if isinstance(rows, str) else own_lines(found.spec, rows)
-    return own_rows.predict_records(found, records)
+    return inference.predict_records(found, records)
 
 
 def score_table(store: Store, task: str, model: str, file: str) -> dict[str, float]:
@@ -98,7 +98,7 @@ def _task_model(store: Store, task: str, model: str, tokenizer: str) -> TaskMode
 
 
 def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Answer JSON lines with a task's best KagNET on dev rows, and say why; see :mod:`gptcore.evaluation.own_rows`.
+    """Answer JSON lines with a task's best KagNET on dev rows, and say why; see :mod:`gptcore.evaluation.inference`.
 
     Each answer says "by" which one, on which graph.
 
@@ -133,7 +133,7 @@ _OF_TASKS = ("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswe
 
 
 def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "") -> dict[str, float]:
-    """How well a model predicts a text; see :func:`gptcore.evaluation.own_rows.text_perplexity`.
+    """How well a model predicts a text; see :func:`gptcore.evaluation.inference.text_perplexity`.
 
     Of a pre-trained encoder its pseudo-perplexity, each line by itself, which compares with no decoder's; see
     :func:`gptcore.evaluation.likelihood.pseudo_perplexity`.
@@ -144,10 +144,10 @@ def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str 
     network, folder, words = _network(store, model, tokenizer)
     if isinstance(network, Encoder) and _task_of(folder) is None:
         likelihood = encoder_likelihood(str(folder), words.specials)
-        texts = (text for _, text in decoded_lines(lines, "standard input"))
+        texts = (text for _, text in decoded_lines(lines, TYPED))
         return pseudo_perplexity(likelihood, words, texts)
     found = next_token_network(network, str(folder)).to(pick_device(0)).eval()
-    return own_rows.text_perplexity(found, words, lines)
+    return inference.text_perplexity(found, words, lines)
 
 
 def generate(store: Store, model: str, prompt: str, tokenizer: str = "", **settings: Unpack[Drawing]) -> Iterator[str]:
@@ -163,13 +163,13 @@ def generate(store: Store, model: str, prompt: str, tokenizer: str = "", **setti
 def generate_lines(
     store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Unpack[Drawing]
 ) -> Iterator[dict[str, str]]:
-    """The continuation of each line; see :func:`gptcore.evaluation.own_rows.continue_lines`.
+    """The continuation of each line; see :func:`gptcore.evaluation.inference.continue_lines`.
 
     :param model: as in :func:`perplexity`.
     :raises InputError: no such model, a setting out of range, or a broken line.
     """
     found, words = _language_model(store, model, tokenizer)
-    return own_rows.continue_lines(found, words, lines, **settings)
+    return inference.continue_lines(found, words, lines, **settings)
 
 
 def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:

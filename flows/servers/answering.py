@@ -13,10 +13,10 @@ import torch
 
 from gptcore.base.errors import InputError, require
 from gptcore.evaluation.generate import generate
-from gptcore.evaluation.own_rows import read_records
 from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.models.network import LanguageModel
+from gptcore.nlu.own_rows import read_records
 from gptcore.text.tokenizer import Tokenizer
 
 _MOST_ROWS = 4096

@@ -19,7 +19,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import exists, file_system, misspelt
@@ -35,6 +35,8 @@ ANSWERS = "answers"
 """The list that may stand for the columns of the choices."""
 LABEL = "label"
 """What a user's own rows may call the label besides its column's name."""
+TYPED = "standard input"
+"""What messages call text that is in no file."""
 _TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
 
 _BETWEEN_WORDS = re.compile(r"[ \t\r\n]")
@@ -43,35 +45,43 @@ _BETWEEN_WORDS = re.compile(r"[ \t\r\n]")
 Field = str | tuple[str, ...]
 
 
-def read_own_rows(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard input") -> Iterator[Example]:
+def read_own_rows(spec: TaskSpec, lines: Iterable[bytes]) -> Iterator[Example]:
     """The rows of :func:`own_lines`, without labels.
 
     :raises InputError: as there, or a field that is missing or holds no text; names line and field.
     """
-    return (own_example(spec, row) for row in own_lines(spec, lines, name))
+    return (own_example(spec, row) for row in own_lines(spec, lines))
 
 
-def own_lines(spec: TaskSpec, lines: Iterable[bytes], name: str = "standard input") -> Iterator[Record]:
-    """Rows of lines in UTF-8: JSON objects, or texts where a row is one.
+def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -> list[Example]:
+    """Rows that are in memory, without labels, numbered from 1 in messages.
 
     :param name: what messages call the input.
+    :raises InputError: a field that is missing or holds no text; names row and field.
+    """
+    return [own_example(spec, Record(name, str(n), row, unit="row")) for n, row in enumerate(rows, start=1)]
+
+
+def own_lines(spec: TaskSpec, lines: Iterable[bytes]) -> Iterator[Record]:
+    """Rows of lines in UTF-8: JSON objects, or texts where a row is one.
+
     :raises InputError: no UTF-8, or another line; names it, and what a row looks like.
     """
     names = form_of(spec).names_of(spec)
     plain = names == ("text",) and len(spec.fields) == 1 and spec.format not in _MENTIONS
-    for line, text in rows_of(decoded_lines(lines, name)):
+    for line, text in rows_of(decoded_lines(lines, TYPED)):
         text = text.rstrip("\r\n")
         if not text.lstrip().startswith("{"):
             cells = [cell.strip(' "') for cell in re.split("[,;\t]", text)]
             known = {*names, *spec.text_columns, *spec.choices}
             if line == 1 and known & {*cells} and all(cell.isidentifier() for cell in cells):
                 table = f"expected the rows of a table in a file: gptmill predict {spec.name} FILE.csv"
-                raise InputError(f"{name}, line 1: found the names of columns, {show(text)}, {table}")
+                raise InputError(f"{TYPED}, line 1: found the names of columns, {show(text)}, {table}")
             if not plain or not text.strip():
-                raise InputError(f"{name}, line {line}: found {show(text)}, expected {_a_row(spec)}")
-            yield Record(name, str(line), {names[0]: text})
+                raise InputError(f"{TYPED}, line {line}: found {show(text)}, expected {_a_row(spec)}")
+            yield Record(TYPED, str(line), {names[0]: text})
         else:
-            yield Record(name, str(line), parse_object(text, name, line, _a_row(spec)))
+            yield Record(TYPED, str(line), parse_object(text, TYPED, line, _a_row(spec)))
 
 
 def _a_row(spec: TaskSpec) -> str:

@@ -170,8 +170,8 @@ class TaskPredictor:
         import pandas as pd
         from mlflow.exceptions import MlflowException
 
-        from gptcore.evaluation.own_rows import read_records
         from gptcore.nlu.forms import form_of
+        from gptcore.nlu.own_rows import read_records
 
         if not len(model_input.columns):  # MLflow drops what it does not know, and with the last column the rows
             expected = (*self._model.spec.text_columns, *self._model.spec.choices)
@@ -218,7 +218,7 @@ class Continuation:
         """
         import pandas as pd
 
-        from gptcore.evaluation.own_rows import continue_lines
+        from gptcore.evaluation.inference import continue_lines
 
         lines = (" ".join(str(prompt).split()).encode() for prompt in model_input["prompt"])
         found = continue_lines(self._model, self._tokenizer, lines, name="prompt", **(params or {}))

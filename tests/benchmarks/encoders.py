@@ -17,7 +17,7 @@ import transformers
 from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig, preset_named
-from gptcore.evaluation.own_rows import predict_jsonl
+from gptcore.evaluation.inference import predict_jsonl
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import OpenAIGPTModel
 
 from gptcore.config import FinetuneConfig, ModelConfig, small
-from gptcore.evaluation.own_rows import predict_jsonl
+from gptcore.evaluation.inference import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, predict_rows
 from gptcore.machine.device import autocast, pick_dtype
 from gptcore.machine.distributed import World

@@ -19,7 +19,6 @@ from gptcore.evaluation import exported
 from gptcore.evaluation.exported import INT8, MODEL, TOLERANCE, write_onnx
 from gptcore.evaluation.harness import HarnessModel
 from gptcore.evaluation.likelihood import NetworkLikelihood
-from gptcore.evaluation.own_rows import read_records
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models import incremental
 from gptcore.models.classifier import ClassificationModel
@@ -27,6 +26,7 @@ from gptcore.models.network import build_model
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
+from gptcore.nlu.own_rows import read_records
 from gptcore.nlu.registry import task_spec
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.evaluation.own_rows import predict_jsonl, predict_records, text_perplexity
+from gptcore.evaluation.inference import predict_jsonl, predict_records, text_perplexity
 from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.tables import write_table
 from gptcore.models.lstm import LSTM
@@ -353,7 +353,7 @@ def language_models() -> list[Any]:
 @pytest.mark.parametrize("model", language_models(), ids=["gpt", "one window", "lstm"])
 @pytest.mark.parametrize("batch_tokens", [8, 8192])
 def test_a_texts_perplexity_agrees_with_one_token_at_a_time(model, batch_tokens, monkeypatch):
-    monkeypatch.setattr("gptcore.evaluation.own_rows._BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr("gptcore.evaluation.inference._BATCH_TOKENS", batch_tokens)
     text = PROSE * 3
     found = text_perplexity(model, WORDS, text.encode().splitlines(keepends=True))
     ids, n_ctx = WORDS.encode(text), model.config.n_ctx

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.evaluation.own_rows import predict_jsonl
+from gptcore.evaluation.inference import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, evaluate
 from gptcore.evaluation.predictions import SpanAnswer, SpanPredictions, best_answer
 from gptcore.machine import process

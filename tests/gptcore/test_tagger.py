@@ -15,7 +15,7 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.config import DistilConfig, FinetuneConfig
 from gptcore.data.sampler import IGNORE_INDEX
-from gptcore.evaluation.own_rows import predict_jsonl
+from gptcore.evaluation.inference import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, evaluate
 from gptcore.machine import process
 from gptcore.models.classifier import Classifier, EncoderClassificationModel

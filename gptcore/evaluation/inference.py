@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,13 @@ from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.examples import show
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import own_example, read_own_rows
-from gptcore.nlu.readers import Example, Record, decoded_lines
-from gptcore.nlu.registry import TaskSpec
+from gptcore.nlu.own_rows import TYPED, own_example, read_own_rows
+from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import perplexity
 from gptcore.text.tokenizer import Tokenizer
 
 PREDICTION = "prediction"
-_TYPED = "standard input"  # what messages call text that is in no file
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
 _PROMPTS_AT_ONCE = 8  # a pass for eight takes little longer than for one, and their first lines are soon there
 _BATCH_TOKENS = 8192  # of one forward pass
@@ -81,22 +79,13 @@ def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dic
         yield {**row.columns, **found}
 
 
-def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -> list[Example]:
-    """Rows that are in memory, numbered from 1 in messages.
-
-    :param name: what messages call the input.
-    :raises InputError: a field that is missing or holds no text; names row and field.
-    """
-    return [own_example(spec, Record(name, str(n), row, unit="row")) for n, row in enumerate(rows, start=1)]
-
-
 def continue_lines(
     model: LanguageModel,
     tokenizer: Tokenizer,
     lines: Iterable[bytes],
     *,
     seed: int = 0,
-    name: str = _TYPED,
+    name: str = TYPED,
     **settings: Any,
 ) -> Iterator[dict[str, str]]:
     """Continue each line, several at a time and in their order.
@@ -143,7 +132,7 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
 
     def document() -> Iterator[str]:
         nonlocal n_words, n_bytes
-        for _, text in decoded_lines(lines, _TYPED):
+        for _, text in decoded_lines(lines, TYPED):
             n_words += len(text.split())
             n_bytes += len(text.encode())
             yield text
@@ -152,9 +141,9 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
     parts += map(tokenizer.encode_clean, tokenizer.rows(document()))
     ids = np.concatenate(parts).astype(np.int64)  # [N]
     if not n_words and len(ids) > 1:
-        raise InputError(f"{_TYPED}: found no word, expected one or more")
+        raise InputError(f"{TYPED}: found no word, expected one or more")
     if len(ids) < 2:
-        raise InputError(f"{_TYPED}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
+        raise InputError(f"{TYPED}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
     alone = World(0, 1, model.tokens.weight.device)
     found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
     text_ids = ids if tokenizer.end_of_text is None else ids[1:]
