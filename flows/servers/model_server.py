@@ -205,13 +205,10 @@ def _watched(app: Application, metrics: Metrics, paths: list[str]) -> Applicatio
             seconds, rows = time.perf_counter() - began, getattr(request.state, "rows", 0)
             path = scope["path"] if scope["path"] in paths else "other"  # a client's own words may be in any other one
             metrics.add(path, status, rows if status == 200 else 0, seconds)
-            _log.info("%s %s %d %.1f ms %d rows", _method(scope), path, status, 1000 * seconds, rows)
+            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
+            _log.info("%s %s %d %.1f ms %d rows", method, path, status, 1000 * seconds, rows)
 
     return seen
-
-
-def _method(scope: Message) -> str:
-    return scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
 
 
 def _check_program(request: Request) -> None:

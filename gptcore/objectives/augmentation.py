@@ -10,7 +10,7 @@ Legend of the shape comments: N masked copies of a batch, T positions, V vocabul
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,25 +65,16 @@ class WordProposer:
         return np.flatnonzero(~self._tail[ids] & ~goes_on & (ids != self._pieces.unk))
 
     @torch.inference_mode()
-    def propose(
-        self, texts: Sequence[Ids], progress: Callable[[int, int], object] | None = None
-    ) -> list[NDArray[np.int64]]:
-        """For each text [n, K]: the likeliest others at each of :meth:`places`, the word itself never among them.
-
-        :param progress: called with (words done, in all).
-        """
+    def propose(self, texts: Sequence[Ids]) -> list[NDArray[np.int64]]:
+        """For each text [n, K]: the likeliest others at each of :meth:`places`, the word itself never among them."""
         places = [self.places(text) for text in texts]
         found = [np.zeros((len(at), PROPOSALS), np.int64) for at in places]
         owners = np.array([(row, at) for row, its in enumerate(places) for at in range(len(its))]).reshape(-1, 2)
         lengths = np.array([len(texts[row]) + 2 for row, _ in owners], dtype=np.int64)
-        done = 0
         for chosen in by_length(lengths, _BATCH_TOKENS):
             ids = self._asked([(texts[row], int(places[row][at])) for row, at in owners[chosen]])
             for (row, at), words in zip(owners[chosen], ids, strict=True):
                 found[row][at] = words
-            done += len(chosen)
-            if progress is not None:
-                progress(done, len(owners))
         return found
 
     def _asked(self, masked: Sequence[tuple[Ids, int]]) -> NDArray[np.int64]:
@@ -99,11 +90,7 @@ class WordProposer:
 
 
 def augmented(
-    rows: Sequence[EncodedExample],
-    proposer: WordProposer,
-    copies: int,
-    seed: int,
-    progress: Callable[[int, int], object] | None = None,
+    rows: Sequence[EncodedExample], proposer: WordProposer, copies: int, seed: int
 ) -> Iterator[EncodedExample]:
     """Every row, and behind it ``copies`` of it with words replaced; labels stay.
 
@@ -112,7 +99,7 @@ def augmented(
     :param seed: names the draws, of which each row's are its own.
     """
     texts = {part.tobytes(): part for row in rows for part in (*row.fields, *row.choices)}
-    proposed = dict(zip(texts, proposer.propose(list(texts.values()), progress), strict=True))
+    proposed = dict(zip(texts, proposer.propose(list(texts.values())), strict=True))
     for number, row in enumerate(rows):
         yield row
         draws = np.random.default_rng(derive_seed(seed, "augmentation", number))

@@ -10,7 +10,7 @@ Legend of shape comments: B sequences, T positions, N positions that count (word
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -185,11 +185,8 @@ class Distilled(PretrainingObjective):
         return self._own.score(objective, text, max_tokens, interrupted)
 
     def _map(self, model: Network) -> tuple[int, ...]:
-        return self._config.layer_map(*(len(_layers(network)) for network in (model, self._teacher)))
-
-
-def _layers(network: Network) -> range:
-    return range(int(network.config.n_layer))  # type: ignore[attr-defined]  # the settings of both kinds have it
+        configs: Any = (model.config, self._teacher.config)  # those of both kinds say how many layers there are
+        return self._config.layer_map(*(config.n_layer for config in configs))
 
 
 def start_from_teacher(student: Network, teacher: Network, layers: Sequence[int]) -> None:

@@ -87,9 +87,7 @@ class PretrainingObjective(ABC):
         """
 
 
-def score_held_out(
-    model: str, shards: Path, config: PretrainConfig, interrupted: Callable[[], bool] = lambda: False
-) -> dict[str, float]:
+def score_held_out(model: str, shards: Path, config: PretrainConfig) -> dict[str, float]:
     """A pre-trained model's scores of all held-out documents, also of an objective that it was not trained for.
 
     A model with the head of pairs of segments is so scored on any kind of pairs: the head's label 0 is "goes on" in
@@ -103,7 +101,7 @@ def score_held_out(
     learnt: PretrainingObjective = FAMILIES[network.config.family].part("objective")
     objective = learnt.objective(network, config)
     text = Text(Shards(shards / "validation"), network.config, config, World(0, 1, torch.device("cpu")))
-    return learnt.score(objective, text, None, interrupted)
+    return learnt.score(objective, text, None, lambda: False)
 
 
 WEIGHTS = "weight"

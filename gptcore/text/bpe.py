@@ -81,11 +81,6 @@ class WordTokenizer(BytePairTokenizer):
         found = Pieces.of_clean(text)
         return found.gathered(list(map(self._ids.__getitem__, found.distinct)))
 
-    def encode_words(self, words: Iterable[str]) -> list[int]:
-        """Ids of words (lower-case, not empty), one after the other."""
-        ids: list[int] = self._ids.of(words).tolist()
-        return ids
-
     def _encode_lines(self, text: str) -> Iterator[NDArray[np.int32]]:
         """Ids of repaired lines, from those of their pieces: the words of a piece are worked out once."""
         found = Pieces.of(text)

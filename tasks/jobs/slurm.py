@@ -87,7 +87,8 @@ class SlurmJob:
             log.info("Slurm job %s (%s) is there already; it is followed", self.id, name)
         else:
             self.outcome.unlink(missing_ok=True)
-            sent = {**environment, **_sent(os.environ), OUTCOME_VARIABLE: str(self.outcome)}
+            own = {key: value for key, value in os.environ.items() if key in _SENT or key.startswith(_SENT_PREFIXES)}
+            sent = {**environment, **own, OUTCOME_VARIABLE: str(self.outcome)}
             script = _script(module, workspace, nodes, nproc, name)
             self.id = _submit(name, [*asked, f"--nodes={nodes}"], script, workspace, sent)
             log.info("Slurm job %s (%s) was submitted", self.id, name)
@@ -223,11 +224,6 @@ def _layout(options: Sequence[str], nproc: int) -> tuple[int, int, list[str]]:
 
 def _refuse(message: str) -> NoReturn:
     raise InputError(f"GPTMILL_JOBS: slurm: {message}")
-
-
-def _sent(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that go with a job."""
-    return {key: value for key, value in environment.items() if key in _SENT or key.startswith(_SENT_PREFIXES)}
 
 
 def _script(module: str, workspace: Path, nodes: int, nproc: int, name: str) -> str:

@@ -81,7 +81,8 @@ def write_mlmodel(folder: Path, artifact: Artifact, interface: Interface) -> Non
         "dependencies": ["-r requirements.txt"],
     }
     (folder / "python_env.yaml").write_text(json.dumps(environment), encoding="utf-8")  # JSON is YAML
-    params = [ParamSpec(name, _kind(default), default) for name, default in interface.params.items()]
+    kinds = {float: "double", int: "long"}
+    params = [ParamSpec(name, kinds[type(default)], default) for name, default in interface.params.items()]
     model = Model(
         signature=ModelSignature(
             Schema(_columns(interface)),
@@ -116,10 +117,6 @@ def _columns(interface: Interface) -> list[Any]:
     any_text = AnyType()  # type: ignore[no-untyped-call]
     texts = [ColSpec("string", name, required=required) for name in (*interface.inputs, *interface.aliases)]
     return texts + [ColSpec(Array(any_text), name, required=False) for name in interface.lists]
-
-
-def _kind(default: Any) -> str:
-    return "double" if isinstance(default, float) else "long"
 
 
 def _requirements() -> list[str]:

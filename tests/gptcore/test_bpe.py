@@ -56,6 +56,12 @@ def reference_of(tokenizer: WordTokenizer) -> ReferenceEncoder:
     return reference
 
 
+def ids_of(tokenizer: WordTokenizer, some_words: list[str]) -> list[int]:
+    """Ids of words, one after the other, as the ids of a text are made of them."""
+    ids: list[int] = tokenizer._ids.of(some_words).tolist()
+    return ids
+
+
 # --- exactness ---
 
 AWKWARD = expected(__file__, "AWKWARD")
@@ -123,15 +129,15 @@ def test_any_merges_in_any_order_on_any_words(merges, some_words):
     tokenizer = toy(merges, extra=("\n</w>",))
     reference = reference_of(tokenizer)
     expected = [index for word in some_words for index in reference.encode_token(word)]
-    assert tokenizer.encode_words(some_words) == expected
-    assert tokenizer.encode_words(some_words) == expected  # now from memory
+    assert ids_of(tokenizer, some_words) == expected
+    assert ids_of(tokenizer, some_words) == expected  # now from memory
 
 
 def test_pieces_outside_the_vocabulary_are_0_each_and_merges_may_pass_through_them():
     pieces = ["<unk>", "a", "a</w>", "\u2603a</w>"]
     tokenizer = WordTokenizer({piece: i for i, piece in enumerate(pieces)}, [("\u2603", "a</w>")])
-    assert tokenizer.encode_words(["\u2603a"]) == [3]
-    assert tokenizer.encode_words(["\u2603\u2603a\u2603", "zz"]) == [0, 0, 1, 0, 0, 0]
+    assert ids_of(tokenizer, ["\u2603a"]) == [3]
+    assert ids_of(tokenizer, ["\u2603\u2603a\u2603", "zz"]) == [0, 0, 1, 0, 0, 0]
 
 
 def test_white_space_tokens():
@@ -139,20 +145,20 @@ def test_white_space_tokens():
     newline = tokenizer.vocabulary["\n</w>"]
     assert tokenizer.encode("one\n\n\ntwo") == [*tokenizer.encode("one"), newline, *tokenizer.encode("two")]
     for word in ("\n", "\n ", " ", "\n\n", " \n", "a b", " a", "a ", "\t", "\n  ", "\u00a0"):
-        assert tokenizer.encode_words([word]) == reference.encode_token(word), repr(word)
-    assert tokenizer.encode_words(["\n "]) == [newline]
-    assert tokenizer.encode_words([" "]) == [0, 0]
+        assert ids_of(tokenizer, [word]) == reference.encode_token(word), repr(word)
+    assert ids_of(tokenizer, ["\n "]) == [newline]
+    assert ids_of(tokenizer, [" "]) == [0, 0]
 
 
 @pytest.mark.parametrize("unit", ["ab", "the", "\u4e16", "a\u0301q", "haha"])
 def test_a_huge_word_takes_near_linear_time(unit):
     tokenizer, reference = released()
-    assert tokenizer.encode_words([unit * 200]) == reference.encode_token(unit * 200)
+    assert ids_of(tokenizer, [unit * 200]) == reference.encode_token(unit * 200)
     took = []
     for n in (20_000, 200_000):
         word = (unit * n)[:n]
         start = time.process_time()
-        ids = tokenizer.encode_words([word])
+        ids = ids_of(tokenizer, [word])
         took.append(time.process_time() - start)
         assert sum(len(tokenizer._pieces[i].replace("</w>", "")) if i else 1 for i in ids) == n
     assert took[1] < 40 * max(took[0], 0.01)  # ten times the length; quadratic would be a hundred times the time
@@ -162,9 +168,9 @@ def test_the_memory_of_words_is_bounded(monkeypatch):
     monkeypatch.setattr("gptcore.text.tokenizer._KEPT_WORDS", 3)
     tokenizer = toy([("a", "b")])
     some_words = ["ab", "ba", "abab", "cc", "ab", "d" * 100, "cab"]
-    ids = tokenizer.encode_words(some_words)
+    ids = ids_of(tokenizer, some_words)
     assert set(tokenizer._ids) == {"cc", "ab", "cab"}  # a word more than three begins anew; a long one is not kept
-    assert ids == [index for word in some_words for index in toy([("a", "b")]).encode_words([word])]
+    assert ids == [index for word in some_words for index in ids_of(toy([("a", "b")]), [word])]
 
 
 # --- decoding ---
