@@ -278,7 +278,8 @@ def _lengths(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
 
 def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
     """How often each label stands in each split; of a graded score the whole numbers that it lies between."""
-    counts = {split: Counter(_all_labels(spec, examples)) for split, examples in rows.items()}
+    labels_in = form_of(spec).labels_in
+    counts = {split: Counter(label for row in its for label in labels_in(spec, row)) for split, its in rows.items()}
     names = list(spec.labels) or sorted(
         {name for found in counts.values() for name in found}, key=lambda name: (int(name.partition(" ")[0]), name)
     )
@@ -288,11 +289,6 @@ def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
         yield f"{name[: width - 2]:<{width}}" + "".join(f"{found[name]:>10,}" for found in counts.values())
     if len(names) > _LABELS:
         yield f"... and {len(names) - _LABELS} more labels"
-
-
-def _all_labels(spec: TaskSpec, examples: list[Example]) -> Iterator[str]:
-    for row in examples:
-        yield from form_of(spec).labels_in(spec, row)
 
 
 def _left_out(spec: TaskSpec, dropped: dict[str, Counter[str]], rows: dict[str, list[Example]]) -> Iterator[str]:

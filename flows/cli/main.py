@@ -127,7 +127,3 @@ def unwritten(error: BaseException, places: Iterable[Path]) -> str | None:
         reason += f" of {where}{free if reason.endswith('disk') else ''}"
     do = "mount it writable" if "read-only" in reason else "free some"
     return f"{reason}; {do}, and the same command goes on from here"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

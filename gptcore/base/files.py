@@ -20,7 +20,6 @@ from gptcore.base.errors import InputError
 _LITTLE = 1 << 20  # bytes of a disk: with less than this nothing can be written that is worth it
 ROOM = 32_000_000
 """Bytes that a disk must have free where work begins: a new state folder takes 8 MB, a run adds less than 1 MB."""
-_CHUNK = 1 << 20  # bytes read at a time when hashing: bounded memory for files of any size
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # NFS without its lock service, Lustre without `flock`, FUSE
 _locked: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
 
@@ -40,11 +39,8 @@ def sha256_json(value: Any) -> str:
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
     """SHA-256 (64 hex digits) of a local file's bytes, read in bounded memory."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

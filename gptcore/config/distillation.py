@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.settings import Checked, setting
 from gptcore.config.network import EncoderConfig, ModelConfig, NetworkConfig
 from gptcore.families import FAMILIES
@@ -79,8 +79,7 @@ class DistilConfig(Checked):
         if chosen is not None:
             if len(chosen) != n_student:
                 raise InputError(f"distil.layers = {self.layers!r:.60}: expected {n_student} layers, one a student's")
-            if chosen[-1] > n_teacher:
-                raise InputError(f"distil.layers = {self.layers!r:.60}: the teacher has {n_teacher} layers")
+            require(chosen[-1] <= n_teacher, f"distil.layers = {self.layers!r:.60}: the teacher has {n_teacher} layers")
             return chosen
         if self.tells_layers:
             if n_student and n_teacher % n_student:

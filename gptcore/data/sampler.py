@@ -37,8 +37,7 @@ class WindowSampler:
         :param repeating_share: of all later samples this share does, in 0 .. 1.
         :raises InputError: no row has two tokens or more, or a seed or n_ctx out of range.
         """
-        if n_ctx < 1:
-            raise InputError(f"model.n_ctx = {n_ctx}: expected 1 or more")
+        require(n_ctx >= 1, f"model.n_ctx = {n_ctx}: expected 1 or more")
         require(0 <= seed < 1 << 64, f"seed = {seed}: expected 0 or more, below 2**64")
         starts = np.where(shards.lengths < 2, 0, np.maximum(1, shards.lengths - n_ctx))  # [n_rows]
         self._cumulative = np.cumsum(starts)  # [n_rows] valid starts up to and including each row

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import require
 from gptcore.base.seeds import Bits, below, derive_seed, sample_bits, uniforms
 from gptcore.config.training import SHORTEST
 from gptcore.data.masking import PieceTable
@@ -181,8 +181,7 @@ class SentencePairs:
         :raises InputError: no sentence at all, no two of one document where their order is to be told, or a length with
             no room for two segments.
         """
-        if length < SHORTEST:
-            raise InputError(f"sequences of {length} tokens; pre-training on sentences takes {SHORTEST} or more")
+        require(length >= SHORTEST, f"sequences of {length} tokens; pre-training on sentences takes {SHORTEST} or more")
         self.length, self._pairs = length, pairs
         self._room = length - _MARKS
         self._table = table

@@ -30,7 +30,7 @@ import pyarrow as pa
 from safetensors.numpy import save_file
 
 from gptcore.base.arrays import numbers, read_arrays
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_object, sha256_file, write_json_atomic
 from gptcore.base.seeds import below, derive_seed, sample_bits, uniforms
 
@@ -152,8 +152,7 @@ def write_shards(
     :param documents: (name, token ids in pieces of any size); a document's tokens are its pieces one after the other.
     :raises InputError: an id that is not in 0..n_vocab-1, or ``max_tokens`` below 1.
     """
-    if max_tokens < 1:
-        raise InputError(f"shards.max_tokens = {max_tokens}: expected 1 or more")
+    require(max_tokens >= 1, f"shards.max_tokens = {max_tokens}: expected 1 or more")
     folder.mkdir(parents=True, exist_ok=True)
     for stale in [folder / INDEX_FILE, *folder.glob("shard-*.arrow")]:
         stale.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.data.sampler import WindowBatch
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
@@ -142,8 +142,7 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
     ids = np.concatenate(parts).astype(np.int64)  # [N]
     if not n_words and len(ids) > 1:
         raise InputError(f"{TYPED}: found no word, expected one or more")
-    if len(ids) < 2:
-        raise InputError(f"{TYPED}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
+    require(len(ids) >= 2, f"{TYPED}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
     alone = World(0, 1, model.tokens.weight.device)
     found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
     text_ids = ids if tokenizer.end_of_text is None else ids[1:]

@@ -94,13 +94,11 @@ class WordTagger(nn.Module):
         pairs = F.embedding(right[:, :-1] * len(self.first) + right[:, 1:], self.follows.view(-1, 1)).squeeze(-1)
         score = (score * there).sum(1) + (pairs * there[:, 1:]).sum(1)
         end = right.gather(1, (there.sum(1, keepdim=True) - 1).clamp(min=0))
-        score = score + F.embedding(torch.cat([right[:, :1], end + len(self.first)], 1), self._ends()).sum((1, 2))
+        ends = torch.cat([self.first, self.last])[:, None]  # (2K, 1)
+        score = score + F.embedding(torch.cat([right[:, :1], end + len(self.first)], 1), ends).sum((1, 2))
         all_paths = torch.logsumexp(self._before(each, there, torch.logsumexp)[:, -1] + self.last, 1)
         found: Tensor = ((all_paths - score) * there[:, 0]).sum() / there.sum().clamp(min=1)
         return found
-
-    def _ends(self) -> Tensor:
-        return torch.cat([self.first, self.last])[:, None]  # (2K, 1)
 
     def _before(self, each: Tensor, there: Tensor, over: Callable[[Tensor, int], Tensor]) -> Tensor:
         """What the tags up to each word score, for each tag of its own: [B, W, K].

@@ -139,7 +139,7 @@ def test_a_server_whose_disk_is_full_is_said_too(
 
 
 def test_a_reader_that_leaves_early_is_no_failure() -> None:
-    command = f"{sys.executable} -m flows.cli.main --help | head -1"
+    command = f"{sys.executable} -m flows.cli --help | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, check=True)
     assert done.stdout.startswith("usage: gptmill")
     assert done.stderr == ""

@@ -37,7 +37,7 @@ class Trial:
 
     def gptmill(self, *arguments: str) -> str:
         """Standard output of a command that must succeed."""
-        return output_of("flows.cli.main", *arguments, variables=self.environment)
+        return output_of("flows.cli", *arguments, variables=self.environment)
 
     def up(self) -> float:
         """Start the full stack; the seconds until it was healthy."""
