@@ -54,9 +54,7 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
     parameters = check_students(Store(parameters.store), parameters)
     wanted = chosen_tasks(parameters, _TASKS)
     _with_class(wanted)
-    chain = _taught(parameters, wanted)
-    compared = _plans(chain, parameters, students_of)
-    grid, rows = _scored(chain, parameters, compared)
+    chain, compared, grid, rows = _scored(parameters, wanted, students_of)
     shape = network_of(chain.store, chain.checkpoint)
     title = f"{FAMILIES[shape.family].title}, {shape.layers} layers: the teacher"
     labels = [title, *(plan.student.label for plan in compared)]
@@ -68,9 +66,7 @@ def distillation(parameters: DistillationParameters) -> list[Analysis]:
     """DistilBERT's and TinyBERT's ablations: a student, one part of what it learns left out."""
     parameters = check_distillation(Store(parameters.store), parameters)
     wanted = chosen_tasks(parameters, _TASKS)
-    chain = _taught(parameters, wanted)
-    compared = _plans(chain, parameters, ablations_of)
-    grid, rows = _scored(chain, parameters, compared)
+    chain, compared, grid, rows = _scored(parameters, wanted, ablations_of)
     return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters.out)
 
 
@@ -83,19 +79,19 @@ def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
     return chain_of(teachers_form(parameters, network_of(store, teacher).family), teacher, tasks)
 
 
-def _plans(chain: Chain, parameters: AnalysisParameters, compared: Compared) -> list[Plan]:
+def _scored(
+    parameters: AnalysisParameters, tasks: Sequence[str], which: Compared
+) -> tuple[Chain, list[Plan], Grid, list[Row]]:
+    """The teacher's chain, its students, the grid of all of them, and its rows, the teacher's first."""
+    chain = _taught(parameters, tasks)
     shape = network_of(chain.store, chain.checkpoint)
-    return plans(parameters, shape, f"--teacher {chain.checkpoint.short}", compared)
-
-
-def _scored(chain: Chain, parameters: AnalysisParameters, compared: Sequence[Plan]) -> tuple[Grid, list[Row]]:
-    """The grid of the teacher and what is compared with it, and its rows, the teacher's first."""
+    compared = plans(parameters, shape, f"--teacher {chain.checkpoint.short}", which)
     teacher = pretrained_arm(chain.checkpoint)
     arms = [teacher, *(_arm(chain, plan, teacher) for plan in compared)]
     left_out: Failures = {}
     grid = with_sources(chain.grid(arms, parameters.seeds), left_out)
     board = score_tasks(grid, parameters.jobs, left_out=left_out).only(list(chain.datasets))
-    return grid, list(board.rows[: len(arms)])
+    return chain, compared, grid, list(board.rows[: len(arms)])
 
 
 def _arm(chain: Chain, plan: Plan, teacher: Arm) -> Arm:

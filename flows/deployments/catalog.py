@@ -21,17 +21,7 @@ from flows.knowledge.flow import knowledge
 from flows.knowledge.reason import reason
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
-from flows.servers.pools import (
-    ANALYSIS,
-    CPU,
-    INTERNAL,
-    INTERNAL_TRAINING,
-    OFFERED,
-    POOLS,
-    START,
-    TRAINERS,
-    TRAINING,
-)
+from flows.servers.pools import ANALYSIS, CPU, INTERNAL, INTERNAL_TRAINING, OFFERED, POOLS, START, TRAINERS, TRAINING
 from flows.sweep.flow import sweep
 from flows.trainings.leaderboard import leaderboard
 from flows.trainings.train import train

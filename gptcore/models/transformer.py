@@ -30,8 +30,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import LAYER_NORM_EPSILON, ModelConfig
 from gptcore.models.attention import Attention, rows_at
 from gptcore.models.cpu import Branches, dropout, fold, tanh_gelu
-from gptcore.models.files.layout import read_model
-from gptcore.models.network import LanguageModel, LayerStates, initialise, shapes_only
+from gptcore.models.network import LanguageModel, LayerStates, initialise, load_model
 from gptcore.models.products import Linear
 
 _SubLayer = Callable[[Tensor], Tensor]
@@ -240,12 +239,11 @@ class GPT(LanguageModel):
 
         :raises InputError: naming the file, and what was expected of it.
         """
-        config, tensors = read_model(str(url))
-        if not isinstance(config, ModelConfig):
-            raise InputError(f"{url}: found {type(config).__name__}, a network of another kind; expected a Transformer")
-        with shapes_only():  # the sizes may be anybody's
-            cls(config).require(tensors, str(url))
-        return cls(config).fill(tensors, str(url))
+        found = load_model(str(url))
+        if not isinstance(found, GPT):
+            kind = type(found.config).__name__
+            raise InputError(f"{url}: found {kind}, a network of another kind; expected a Transformer")
+        return found
 
 
 class BothWays(GPT):

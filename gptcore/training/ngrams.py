@@ -45,13 +45,7 @@ _MANY = 1000
 
 
 def add_ngrams(
-    model: Path,
-    longest: int,
-    edges: str,
-    rows: Rows,
-    every: Rows,
-    monitor: BestEpoch,
-    interrupted: Callable[[], bool],
+    model: Path, longest: int, edges: str, rows: Rows, every: Rows, monitor: BestEpoch, interrupted: Callable[[], bool]
 ) -> float:
     """Give a trained model the n-grams of its training rows, with the weight and the penalty that serve the monitor's
     rows best: of equal scores by the lower loss, then the lower weight. Its scores are those of both together then.

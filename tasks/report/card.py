@@ -328,21 +328,12 @@ def write_finetuned_card(
         if _family(folder).auxiliary_loss
         else f"The task {name} ({spec.form}), fine-tuned with one linear layer on {form_of(spec).reads}{words_too}."
     )
+    notes = [from_task_note(tuning), ngrams_note(result), selection_note(tuning, result["rows"])]
+    notes.append(decision_note(result, spec))
     _write(
         folder,
         title=f"fine-tuned on {name}",
-        words=" ".join(
-            filter(
-                None,
-                [
-                    words,
-                    from_task_note(tuning),
-                    ngrams_note(result),
-                    selection_note(tuning, result["rows"]),
-                    decision_note(result, spec),
-                ],
-            )
-        ),
+        words=" ".join(filter(None, [words, *notes])),
         tags=("gptmill", form_of(spec).pipeline),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
         training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},
