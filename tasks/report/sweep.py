@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
 from gptcore.sweep.plan import DEV_SCORE, SCORE, SCORES, Plan, Rung, toml
-from gptcore.sweep.space import Axis, Range, Value
+from gptcore.sweep.space import Range, Value
 from tasks.report.card import embedded, linked, shown, table
-from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates
+from tasks.report.figures import new_canvas
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import prefect_page, run_tags
 from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import SWEEPS, View, metric, save_views, view_link
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _PICTURE, _SETTINGS = "parallel-coordinates.png", "sweep.toml"
+_WINNER, _FAILED = "#e45756", "#9a9a9a"
+_BOTTOM = -0.09  # where the lines of failed trials end, below the axes
+_NAMED = 3  # of the trials that failed on a rung
 
 
 @dataclass(frozen=True)
@@ -128,44 +136,85 @@ class SweepResult:
         cells = table(tuple(rows[0]), [tuple(row.values()) for row in rows])
         return f"# {self.headline}\n\n{self.title}\n\n{cells}\n\n{notes}\n\n```toml\n{self.settings}```\n"
 
-    def picture(self) -> ParallelCoordinates:
-        """Settings, then rungs, a line a trial."""
-        plan = self.plan
-        reached = {(found.trial, found.rung): found.objective for found in self.outcomes}
-        rungs = [
-            Coordinate(
-                f"rung {rung.number}\n{length(rung)}",
-                [reached.get((trial.number, rung.number)) for trial in plan.trials],
-                downwards=plan.lower_is_better,
-            )
-            for rung in plan.rungs
-        ]
-        best = self.winner
-        names = [f"trial {trial.number}" for trial in plan.trials]
-        names[best.trial - 1] += f": {number(best)}"
-        seen = {SCORE: "rows that chose epochs", DEV_SCORE: "dev rows"}.get(plan.objective, "held-out documents")
+    def draw(self, path: Path) -> Path:
+        """Write Inselberg's parallel coordinates to ``path`` (PNG): an axis a setting, then one a rung; a line a trial.
+
+        A line ends at the last rung that its trial reached, is as thick as that is far, and has the colour of what all
+        trials have in common: the first rung's result. Those that failed are dashed, and end below the next rung.
+        """
+        from matplotlib import colormaps
+        from matplotlib.colors import ListedColormap
+
+        plan, best = self.plan, self.winner
+        first, count = len(plan.axes), len(plan.axes) + len(plan.rungs)
+        figure = new_canvas(max(1.5 * count + 1.2, 8.0), 5.0)  # title and note fit
+        axes = figure.subplots()
+        axes.set(xlim=(-0.35, count - 0.25), ylim=(0, 1))
+        axes.set_axis_off()
+        heights = np.stack([*self._axes(axes)])
+        levels = np.linspace(0, 1, 64)
+        # from pale to dark: the palest yellows of the map would vanish on white
+        shades = ListedColormap(colormaps["viridis_r"](0.12 + 0.88 * levels))
+        axes.scatter(np.full_like(levels, first), levels, c=levels, cmap=shades, marker="s", s=49, lw=0, clip_on=False)
+        failed = {outcome.trial for outcome in self.outcomes if outcome.failure}
+        lost = defaultdict(list)
+        for trial, column in enumerate(heights.T, start=1):
+            ys = column[~np.isnan(column)]
+            rungs = len(ys) - first
+            color = shades(ys[first]) if rungs else _FAILED
+            style: dict[str, Any] = {"lw": 0.6 + 0.9 * rungs, "color": color, "zorder": 3 + rungs, "marker": "o"}
+            if trial == best.trial:
+                style |= {"lw": 3.2, "color": _WINNER, "zorder": 20}
+                name = f"trial {trial}: {number(best)}"
+                axes.text(count - 0.92, ys[-1], name, va="center", color=_WINNER, weight="bold")
+            if trial in failed:
+                lost[len(ys)].append(f"trial {trial}")
+                ys = np.append(ys, _BOTTOM)
+                style |= {"ls": "--", "marker": "x"}
+            axes.plot(range(len(ys)), ys, ms=5, markevery=[-1], clip_on=False, **style)
+        for place, names in lost.items():
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            named = f"{', '.join(names[:_NAMED])}{more} failed"
+            axes.text(place + 0.05, _BOTTOM, named, va="center", fontsize=7.5, color=_FAILED)
         way = "low" if plan.lower_is_better else "high"
-        return ParallelCoordinates(
-            title=f"{self.title[0].upper()}{self.title[1:]} ({plan.unit}, {way} is good and on top)",
-            settings=[_coordinate(axis, [trial.drawn[axis.name] for trial in plan.trials]) for axis in plan.axes],
-            rungs=rungs,
-            names=names,
-            winner=best.trial - 1,
-            failed=frozenset(found.trial - 1 for found in self.outcomes if found.failure),
-            note=f"Colour: rung 1, darker is better; thin lines stopped there. Selected on {seen}, never on test rows.",
-        )
+        heading = f"{self.title[0].upper()}{self.title[1:]} ({plan.unit}, {way} is good and on top)"
+        axes.set_title(heading, fontsize=11, loc="left", pad=48)
+        seen = {SCORE: "rows that chose epochs", DEV_SCORE: "dev rows"}.get(plan.objective, "held-out documents")
+        note = f"Colour: rung 1, darker is better; thin lines stopped there. Selected on {seen}, never on test rows."
+        figure.supxlabel(note, fontsize=8.5, x=0.01, ha="left")
+        figure.savefig(path)
+        return path
+
+    def _axes(self, host: Axes) -> Iterator[np.ndarray]:
+        """Draw each axis, and yield the heights of all trials on it, 0 to 1; NaN where a trial ended before."""
+        plan = self.plan
+        for place, axis in enumerate(plan.axes):
+            title = "\n".join(axis.name.rpartition(".")[::2])
+            values = [trial.drawn[axis.name] for trial in plan.trials]
+            if isinstance(axis, Range):
+                log = " (log)" if axis.log else ""
+                yield _axis(host, place, title + log, values, (axis.low, axis.high), log=axis.log)
+                continue
+            numeric = all(type(value) in (int, float) for value in axis.values)
+            choices = sorted(axis.values) if numeric else list(axis.values)  # words stay as they were listed
+            places = [choices.index(value) for value in values]
+            heights = _axis(host, place, title, places, (0, len(choices) - 1), [shown_value(c) for c in choices])
+            # neighbouring lines through one choice would hide one another
+            yield heights + np.linspace(-1, 1, len(values)) * min(0.05, 0.004 * len(values))
+        for place, rung in enumerate(plan.rungs, start=len(plan.axes)):
+            found = {outcome.trial: outcome.objective for outcome in self.outcomes if outcome.rung == rung.number}
+            there = sorted((value for value in found.values() if value is not None), reverse=plan.lower_is_better)
+            reached = [found.get(trial.number) for trial in plan.trials]
+            yield _axis(host, place, f"rung {rung.number}\n{length(rung)}", reached, (there[0], there[-1]))
 
     def write(self, folder: Path) -> list[Path]:
         """Picture, table (CSV), page and the winner's settings, in this order."""
         rows, page = folder / "sweep.csv", folder / "sweep.md"
-        with open(rows, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(self.rows()[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows())
+        pd.DataFrame(self.rows()).to_csv(rows, index=False, lineterminator="\n")
         page.write_text(self.markdown(), encoding="utf-8")
         settings = folder / _SETTINGS
         settings.write_text(self.settings, encoding="utf-8")
-        return [self.picture().draw(folder / _PICTURE), rows, page, settings]
+        return [self.draw(folder / _PICTURE), rows, page, settings]
 
 
 def number(outcome: Outcome | None) -> str:
@@ -186,15 +235,41 @@ def length(rung: Rung) -> str:
     return "whole" if rung.part == 1 else f"1/{rung.part} of it"
 
 
-def _coordinate(axis: Axis, values: Sequence[Value]) -> Coordinate:
-    title = "\n".join(axis.name.rpartition(".")[::2])
-    if isinstance(axis, Range):
-        log = " (log)" if axis.log else ""
-        numbers = [float(value) for value in values]
-        return Coordinate(f"{title}{log}", numbers, low=axis.low, high=axis.high, log=axis.log)
-    numeric = all(type(value) in (int, float) for value in axis.values)
-    choices = sorted(axis.values) if numeric else axis.values  # words stay as they were listed
-    return Coordinate(title, [shown_value(v) for v in values], choices=[shown_value(v) for v in choices])
+def _axis(
+    host: Axes, place: int, title: str, values: Iterable[Any], ends: tuple[float, float],
+    words: Sequence[str] = (), log: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """Draw a vertical axis, its ends and what lies well between them named, and find the heights of values on it.
+
+    :param values: numbers; None becomes NaN.
+    :param ends: what is at the bottom and on top.
+    :param words: what stands at 0, 1, 2 ... in place of the numbers.
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    host.text(place, 1.07, title, ha="center", fontsize=9)
+    axes = host.twinx()
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.spines["left"].set_position(("data", place))
+    axes.yaxis.tick_left()
+    axes.set_yscale("log" if log else "linear")
+    bottom, top = ends
+    axes.set_ylim(bottom if bottom != top else 2 * top or 1.0, top)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if log else MaxNLocator(5))
+
+    def heights(found: Iterable[Any]) -> np.ndarray:
+        points = np.array([(0.0, value) for value in found], dtype=float).reshape(-1, 2)
+        return (axes.transScale + axes.transLimits).transform(points)[:, 1]
+
+    ticks = np.arange(len(words))
+    if not words:
+        between = axes.get_yticks() if bottom != top else ticks
+        ticks = np.unique([bottom, top, *between[abs(heights(between) - 0.5) < 0.42]])
+        words = [shown(int(tick) if tick == int(tick) else float(tick)) for tick in ticks]
+    box = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.75}
+    axes.set_yticks(ticks, words, fontsize=8, bbox=box)
+    axes.minorticks_off()
+    return heights(values)
 
 
 # --- MLflow and Prefect

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from gptcore.nlu.registry import task_spec
+from gptcore.sweep.plan import read_plan
 from tasks.report.card import Card, amount, cost, decision_note, shown
 from tasks.report.figures import _POINTS, Choice, Curve, Figure, Panels, Route, Routes, _curve, loss_curve
-from tasks.report.parallel_coordinates import Coordinate, ParallelCoordinates, label
-from tasks.report.sweep import shown_value
+from tasks.report.sweep import Outcome, SweepResult, shown_value
 from tests.expected import expected
 
 MANIFEST: dict[str, Any] = expected(__file__, "MANIFEST")
@@ -206,71 +206,79 @@ def test_one_unit_is_said_once_and_several_beside_their_panels(
 # --- parallel coordinates
 
 
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """What is written beside lines, and the sizes of the figures."""
-    found: dict[str, list[Any]] = {"words": [], "inches": []}
-    annotate, save = matplotlib.axes.Axes.annotate, matplotlib.figure.Figure.savefig
-
-    def noted(axes: Any, words: str, place: Any, *rest: Any, **style: Any) -> Any:
-        found["words"].append((words, place))
-        return annotate(axes, words, place, *rest, **style)
-
-    def saved(figure: Any, *rest: Any, **style: Any) -> None:
-        found["inches"].append(tuple(figure.get_size_inches()))
-        save(figure, *rest, **style)
-
-    monkeypatch.setattr(matplotlib.axes.Axes, "annotate", noted)
-    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", saved)
-    return found
-
-
-def picture(rungs: list[list[float | None]], failed: set[int]) -> ParallelCoordinates:
-    lines = range(len(rungs[0]))
-    return ParallelCoordinates(
-        title="Sweep of small, 5 trials by validation/bits_per_byte (bits a byte, low is good and on top)",
-        settings=[Coordinate("lr", [float(line + 1) for line in lines])],
-        rungs=[Coordinate(f"rung {n}", values, downwards=True) for n, values in enumerate(rungs, start=1)],
-        names=[f"trial {line + 1}" for line in lines],
-        winner=0,
-        failed=frozenset(failed),
-        note="Selected on held-out documents, never on test rows.",
-    )
-
-
-def test_trials_that_failed_on_a_rung_are_named_together(
-    written: dict[str, list[Any]], drawn: list[matplotlib.figure.Figure], tmp_path: Path
-) -> None:
-    rungs = [[2.0, 3.0, None, None, None, None, None], [1.0, None, None, None, None, None, None]]
-    picture(rungs, {1, 2, 3, 4, 5, 6}).draw(tmp_path / "a.png")
-    dashed = [line.get_linewidth() for line in drawn[0].axes[0].lines if line.get_linestyle() == "--"]
-    assert dashed == pytest.approx([1.5, *[0.6] * 5]), "thicker by 0.9 for each rung"
-    words = dict(written["words"])
-    assert words.keys() == {"trial 1", "trial 2 failed", "trial 3, trial 4, trial 5 and 2 more failed"}
-    assert len(set(words.values())) == len(words), "each at a place of its own"
-
-
-def test_an_axis_has_its_ends_and_what_lies_well_between() -> None:
-    assert Coordinate("how", ["b", None], choices=("a", "b", "c")).ticks() == [(0.0, "a"), (0.5, "b"), (1.0, "c")]
-    assert [text for _, text in Coordinate("lr", [1e-4, 4e-3], log=True).ticks()] == [
-        *("0.0001", "0.004", "0.0002", "0.0005", "0.001", "0.002")
+def swept(path: Path, space: dict[str, Any], *rungs: list[float | None], failed: set[tuple[int, int]]) -> None:
+    """Write the picture of a sweep whose trials reached this on each rung; those (trial, rung) that failed, too."""
+    fields = {"objective": "validation/bits_per_byte", "eta": 2, "space": {"pretrain": space}}
+    plan = read_plan({"preset": "small", **fields, "trials": len(rungs[0]), "rungs": len(rungs)}, "sweep.toml")
+    outcomes = [
+        Outcome(trial, rung, value, "no space left" if (trial, rung) in failed else "")
+        for rung, values in enumerate(rungs, start=1)
+        for trial, value in enumerate(values, start=1)
+        if value is not None or (trial, rung) in failed
     ]
-    assert Coordinate("n", [10.0, 0.0, 2.0], downwards=True).ticks()[:3] == [(1.0, "0"), (0.0, "10"), (0.8, "2")]
-    assert Coordinate("n", [3.0, 3.0]).ticks() == [(1.0, "3")]
+    SweepResult(plan, outcomes, {}).draw(path)
 
 
-def test_one_axis_leaves_room_for_the_title(written: dict[str, list[Any]], tmp_path: Path) -> None:
-    picture([[2.0, 3.0]], set()).draw(tmp_path / "a.png")
-    assert written["inches"][0][0] >= 8.0
+def ticks(axes: matplotlib.axes.Axes) -> dict[str, float]:
+    """What is written on a vertical axis, from bottom to top -> its height, 0 to 1."""
+    places = (axes.transScale + axes.transLimits).transform([(0.0, tick) for tick in axes.get_yticks()])[:, 1]
+    found = zip((label.get_text() for label in axes.get_yticklabels()), places.round(4).tolist(), strict=True)
+    return dict(sorted(found, key=lambda tick: tick[1]))
+
+
+def test_trials_that_failed_on_a_rung_are_named_together(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
+    failed = {(2, 2), *((trial, 1) for trial in range(3, 8))}
+    lr = {"low": 1e-4, "high": 1e-3}
+    swept(tmp_path / "a.png", {"lr": lr}, [2.0, 3.0, *[None] * 5], [1.0, *[None] * 6], failed=failed)
+    axes = drawn[0].axes[0]
+    dashed = [line.get_linewidth() for line in axes.lines if line.get_linestyle() == "--"]
+    assert dashed == pytest.approx([1.5, *[0.6] * 5]), "thicker by 0.9 for each rung"
+    words = {text.get_text(): text.get_position() for text in axes.texts if "trial" in text.get_text()}
+    assert words.keys() == {"trial 1: 1", "trial 2 failed", "trial 3, trial 4, trial 5 and 2 more failed"}
+    assert len(set(words.values())) == len(words), "each at a place of its own"
+    assert [line.get_ydata()[-1] for line in axes.lines] == pytest.approx([1.0, *[-0.09] * 6])
+
+
+def test_an_axis_has_its_ends_and_what_lies_well_between(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
+    space = {
+        "lr": {"low": 1e-4, "high": 4e-3, "scale": "log"},
+        "warmup_steps": {"low": 0, "high": 12_000},
+        "batch_size": [32, 8, 16],
+    }
+    swept(tmp_path / "a.png", space, [10.0, 0.0, 2.0], [None, 3.0, None], failed=set())
+    host, *axes = drawn[0].axes
+    assert [*ticks(axes[0])] == ["0.0001", "0.0002", "0.0005", "0.001", "0.002", "0.004"]
+    assert ticks(axes[0])["0.002"] == pytest.approx(np.log(20) / np.log(40), abs=1e-4)
+    assert ticks(axes[1]) == {"0": 0.0, "2,500": 0.2083, "5,000": 0.4167, "7,500": 0.625, "10,000": 0.8333, "12,000": 1}
+    assert ticks(axes[2]) == {"8": 0.0, "16": 0.5, "32": 1.0}, "numbers in their order"
+    assert ticks(axes[3]) == {"10": 0.0, "8": 0.2, "6": 0.4, "4": 0.6, "2": 0.8, "0": 1.0}, "the best is on top"
+    assert ticks(axes[4]) == {"3": 1.0}
+    assert [line.get_ydata()[3] for line in host.lines] == pytest.approx([0.0, 1.0, 0.8])
+    titles = {text.get_text(): text.get_position()[0] for text in host.texts if "\n" in text.get_text()}
+    assert [*titles] == [
+        *("pretrain\nlr (log)", "pretrain\nwarmup_steps", "pretrain\nbatch_size"),
+        *("rung 1\n1/2 of it", "rung 2\nwhole"),
+    ]
+    assert [*titles.values()] == [0, 1, 2, 3, 4]
+
+
+def test_lines_through_one_choice_are_drawn_apart(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
+    space = {"batch_size": [8, 16], "lr": {"low": 1e-4, "high": 1e-3}}
+    swept(tmp_path / "a.png", space, [float(trial) for trial in range(12)], failed=set())
+    heights = [line.get_ydata()[0] for line in drawn[0].axes[0].lines]
+    assert len(set(heights)) == 12
+    assert {round(height) for height in heights} == {0, 1}
+
+
+def test_one_axis_leaves_room_for_the_title(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
+    swept(tmp_path / "a.png", {"lr": {"low": 1e-4, "high": 1e-3}}, [2.0, 3.0], failed=set())
+    assert drawn[0].get_size_inches()[0] >= 8.0
 
 
 def test_values_that_differ_are_shown_apart() -> None:
     values = [0.999, 0.99999, 0.999999, 1e-3, 0.25, 3, True, "adamw"]
     assert [shown_value(value) for value in values[:3]] == ["0.999", "0.99999", "0.999999"]
     assert len({shown_value(value) for value in values}) == len(values)
-    assert [label(value) for value in (1000.0, 999.0, 123456.5, -2048.0, 0.00012345)] == [
-        *("1,000", "999", "1.235e+05", "-2,048", "0.0001234")
-    ]
 
 
 def test_each_choice_has_room_for_its_routes(drawn: list[matplotlib.figure.Figure], tmp_path: Path) -> None:
