@@ -29,7 +29,6 @@ longer run is another one from its first update on, and none goes on from a shor
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -202,18 +201,6 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
         rungs=tuple(rounds),
         trials=tuple(_trials(drawn, axes, table, tasks, where)),
     )
-
-
-def toml(overrides: Overrides, prefix: str = "") -> str:
-    """Overrides as the text of a --config file."""
-    plain = {name: value for name, value in overrides.items() if not isinstance(value, Mapping)}
-    text = f"[{prefix}]\n" if prefix and (plain or not overrides) else ""
-    text += "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in plain.items())
-    parts = [text] if text else []
-    for name, value in overrides.items():
-        if isinstance(value, Mapping):
-            parts.append(toml(value, f"{prefix}.{name}".lstrip(".")))
-    return "\n".join(part for part in parts if part)
 
 
 def _check_fields(table: Mapping[str, Any], where: str) -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import tomli_w
 from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
-from gptcore.sweep.plan import DEV_SCORE, SCORE, SCORES, Plan, Rung, toml
+from gptcore.sweep.plan import DEV_SCORE, SCORE, SCORES, Plan, Rung
 from gptcore.sweep.space import Range, Value
 from tasks.report.card import embedded, linked, shown, table
 from tasks.report.figures import new_canvas
@@ -82,7 +83,7 @@ class SweepResult:
         seeds = f" --seeds {plan.seeds}" if plan.objective in SCORES else ""
         head = f"# {self.headline}; checkpoint {best.checkpoint[:12]}\n"
         head += f"# gptmill {command} --preset {plan.preset}{seeds} --config {_SETTINGS}\n\n"
-        return head + toml(plan.trials[best.trial - 1].overrides)
+        return head + tomli_w.dumps(plan.trials[best.trial - 1].overrides)
 
     @property
     def headline(self) -> str:

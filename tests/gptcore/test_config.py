@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from gptcore.base.settings import off_settings, recorded, replace_settings
 from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, PretrainConfig, check_same_shape, preset_named
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
-from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, fewer_rows, read_plan, rungs, shortened, survivors, toml
+from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, fewer_rows, read_plan, rungs, shortened, survivors
 from gptcore.sweep.space import Choice, Range, Value, draw
 from tests.expected import expected as table_of
 
@@ -263,7 +264,7 @@ def test_a_file_becomes_trials_that_a_config_file_can_say() -> None:
         assert (preset.model.n_embd == 192) == (trial.drawn["size"] == "narrow")
         assert 5e-4 <= preset.pretrain.lr <= 5e-3
         assert 0 <= preset.model.embd_pdrop <= 0.2
-        assert preset_named("small", tomllib.loads(toml(trial.overrides))) == preset
+        assert preset_named("small", tomllib.loads(tomli_w.dumps(trial.overrides))) == preset
     assert {trial.preset.pretrain.batch_size for trial in read.trials} == {8, 16, 32}
 
 
@@ -324,7 +325,7 @@ def test_any_file_is_a_plan_or_one_line(changes: dict[str, Any]) -> None:
         assert said.startswith("a.toml: ")
     else:
         assert len(read.trials) == read.rungs[0].trials
-        assert tomllib.loads(toml(read.trials[0].overrides)) == read.trials[0].overrides
+        assert tomllib.loads(tomli_w.dumps(read.trials[0].overrides)) == read.trials[0].overrides
 
 
 # --- the loss
