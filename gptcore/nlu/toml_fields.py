@@ -11,7 +11,7 @@ from gptcore.nlu.forms import label_text
 
 
 class TomlFields:
-    """What the file of a task says, field by field; whatever nobody asked for is an error.
+    """What a file says, field by field; whatever nobody asked for is an error.
 
     :param url: of the file, for messages.
     :param values: what it holds.
@@ -63,10 +63,11 @@ class TomlFields:
     def flag(self, field: str) -> bool:
         return bool(self._value(field, bool, "true or false", False))
 
-    def whole(self, field: str, default: int, least: int) -> int:
-        value: int = self._value(field, int, f"a whole number from {least}", default)
-        if value < least:
-            raise self.error(field, value, f"a whole number from {least}")
+    def whole(self, field: str, default: int | None, least: int, most: int | None = None) -> int:
+        expected = f"a whole number from {least}" + (f" to {most}" if most is not None else "")
+        value: int = self._value(field, int, expected, default)
+        if value < least or (most is not None and value > most):
+            raise self.error(field, value, expected)
         return value
 
     def one_of(self, field: str, names: tuple[str, ...]) -> Any:

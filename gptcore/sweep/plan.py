@@ -37,6 +37,7 @@ from gptcore.base.errors import InputError, require
 from gptcore.config import PRESETS, FinetuneConfig, Preset, PretrainConfig, preset_named
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import task_spec
+from gptcore.nlu.toml_fields import TomlFields
 from gptcore.sweep.space import (
     Axis,
     Draw,
@@ -56,11 +57,6 @@ SCORES = (SCORE, DEV_SCORE)
 """Of fine-tunes: on the rows that chose their epochs, by default held-out training rows; on dev rows, as it was."""
 OBJECTIVES = {LOSS: "nats a token", BITS: "bits a byte", SCORE: "x 100", DEV_SCORE: "x 100"}
 """Name -> unit."""
-_FIELDS: dict[str, type] = {
-    "preset": str, "objective": str, "trials": int, "rungs": int, "eta": int, "seed": int, "tasks": list, "seeds": int,
-    "settings": dict, "space": dict, "together": dict,
-}  # fmt: skip
-_LIMITS = {"trials": (1, 1000), "rungs": (1, 10), "eta": (2, 1000), "seed": (0, (1 << 63) - 1), "seeds": (1, 100)}
 _DECIDED = {
     "model.n_vocab": "the tokenizer",
     "model.n_special": "pre-training and fine-tuning",
@@ -175,70 +171,44 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
     :raises InputError: a field that is unknown, missing or of the wrong type, a value of no use, or settings that do
         not fit each other.
     """
-    _check_fields(table, where)
-    objective, tasks = table["objective"], _tasks(table, where)
-    settings: dict[str, Any] = table.get("settings", {})
+    given = TomlFields(where, table)
+    preset = given.one_of("preset", tuple(PRESETS))
+    objective = given.one_of("objective", tuple(OBJECTIVES))
+    tasks = _tasks(given, objective)
+    trials, seeds = given.whole("trials", None, 1, 1000), given.whole("seeds", 1, 1, 100)
+    if objective not in SCORES and "seeds" in given:
+        raise InputError(f"{where}: seeds = {seeds}: fine-tunes of a task; expected the objective {SCORE}")
+    count, eta = given.whole("rungs", 3, 1, 10), given.whole("eta", 3, 2, 1000)
+    seed = given.whole("seed", 0, 0, (1 << 63) - 1)
+    settings, space, together = given.table("settings"), given.table("space"), given.table("together")
+    given.check_all_read()
     with named(f"{where}: settings"):
         check_storable(settings)
-        base = preset_named(table["preset"], settings, f"{where}: settings")
+        base = preset_named(preset, settings, f"{where}: settings")
         for task in settings.get("tasks", {}):
             task_spec(task)
-    axes = (*space_axes(table.get("space", {}), where), *together_axes(table.get("together", {}), where))
+    axes = (*space_axes(space, where), *together_axes(together, where))
     _check_axes(axes, settings, objective, tasks, from_checkpoint, where)
     _check_effects(axes, base, settings, tasks, where)
     with named(where):
-        rounds = rungs(table["trials"], table.get("eta", 3), table.get("rungs", 3))
-        drawn = draw(axes, table["trials"], table.get("seed", 0))
-    return Plan(
-        preset=table["preset"],
-        objective=objective,
-        tasks=tasks,
-        seeds=table.get("seeds", 1),
-        seed=table.get("seed", 0),
-        eta=table.get("eta", 3),
-        settings=settings,
-        axes=axes,
-        rungs=tuple(rounds),
-        trials=tuple(_trials(drawn, axes, table, tasks, where)),
-    )
+        rounds = tuple(rungs(trials, eta, count))
+        drawn = draw(axes, trials, seed)
+    whole = tuple(_trials(drawn, axes, preset, settings, tasks, where))
+    return Plan(preset, objective, tasks, seeds, seed, eta, settings, axes, rounds, whole)
 
 
-def _check_fields(table: Mapping[str, Any], where: str) -> None:
-    kinds = {str: "text", int: "an integer", list: "a list", dict: "a table"}
-    for name, value in table.items():
-        require(name in _FIELDS, f"{where}: {name} is no field of a sweep; expected one of {', '.join(_FIELDS)}")
-        fits = type(value) is _FIELDS[name]
-        require(fits, f"{where}: {name} = {value!r:.60}; expected {kinds[_FIELDS[name]]}")
-    for name, (least, most) in _LIMITS.items():
-        found = table.get(name, least)
-        require(least <= found <= most, f"{where}: {name} = {found}; expected {least} to {most}")
-    for name in ("preset", "objective", "trials"):
-        require(name in table, f"{where}: found no {name}, expected one")
-    for name, known in (("preset", PRESETS), ("objective", OBJECTIVES)):
-        require(table[name] in known, f"{where}: {name} = {table[name]!r}; expected one of {', '.join(known)}")
-    if table["objective"] not in SCORES and "seeds" in table:
-        raise InputError(f"{where}: seeds = {table['seeds']}: fine-tunes of a task; expected the objective {SCORE}")
-
-
-def _tasks(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """The tasks that the objective is of.
+def _tasks(given: TomlFields, objective: str) -> tuple[str, ...]:
+    """The tasks that the objective is of: of the twelve by name, a user's own by the address of its file, read later.
 
     :raises InputError: an unknown one; one twice; some, or none, where the objective says otherwise.
     """
-    with named(f"{where}: tasks"):
-        names = [_task(name) for name in table.get("tasks", [])]
-    require(len(set(names)) == len(names), f"{where}: tasks = {names}; expected each once")
-    scored = table["objective"] in SCORES
-    wanted = f"those that {SCORE} is the mean of" if scored else f"none with the objective {table['objective']}"
-    require(scored == bool(names), f"{where}: tasks = {names}; expected {wanted}")
-    return tuple(names)
-
-
-def _task(name: object) -> str:
-    """One of the twelve by its name, or a user's own by the address of its file, which is read later."""
-    if not isinstance(name, str):
-        raise InputError(f"found {name!r:.60}, expected the name of a task")
-    return name if is_task_file(name) else task_spec(name).name
+    names = given.texts("tasks")
+    with named(f"{given.url}: tasks"):
+        tasks = tuple(name if is_task_file(name) else task_spec(name).name for name in names)
+    scored = objective in SCORES
+    wanted = f"those that {SCORE} is the mean of" if scored else f"none with the objective {objective}"
+    require(scored == bool(names), f"{given.url}: tasks = {list(names)}; expected {wanted}")
+    return tasks
 
 
 def _check_axes(
@@ -295,7 +265,7 @@ def _check_effects(axes: Sequence[Axis], base: Preset, settings: Overrides, task
 
 
 def _trials(
-    drawn: Sequence[Draw], axes: Sequence[Axis], table: Mapping[str, Any], tasks: Sequence[str], where: str
+    drawn: Sequence[Draw], axes: Sequence[Axis], preset: str, settings: Overrides, tasks: Sequence[str], where: str
 ) -> Iterator[Trial]:
     """The trials with all their settings.
 
@@ -303,7 +273,6 @@ def _trials(
 
     :raises InputError: settings that do not fit each other, or under which nothing is learnt.
     """
-    preset, settings = table["preset"], table.get("settings", {})
     said, excepted = settings.get("tasks", {}), PRESETS[preset]().tasks
     own = {task: set(excepted.get(task, {})) - set(said.get(task, {})) for task in tasks}
     for number, values in enumerate(drawn, start=1):
