@@ -16,8 +16,8 @@ from flows.forms.parameters import PretrainParameters, SweepParameters
 from flows.forms.readers import as_typed
 from flows.forms.settings import CHECKPOINT, chosen_preset
 from gptcore.base.addresses import without_password
+from gptcore.base.settings import flatten
 from gptcore.nlu.own_task import is_task_file
-from tasks.tracking.tracker import flatten
 
 _WHERE_IT_RUNS = {"store", "datasets", "corpus", "shards", "out", "dask", "jobs", "nproc", "shard", "ngrams"}
 """Not what runs."""
@@ -90,7 +90,7 @@ def _differences(form: BaseModel) -> Iterator[str]:
         if name in _WHERE_IT_RUNS or field.is_required() or value == field.default:
             continue
         if name == "overrides":
-            yield from (f"{setting} {chosen}" for setting, chosen in flatten(value))
+            yield from (f"{setting} {chosen}" for setting, chosen in flatten(value).items())
         elif name == "tasks":
             yield "+".join(map(_task, value))
         elif isinstance(value, list):

@@ -120,6 +120,17 @@ def recorded(config: Any) -> dict[str, Any]:
     return as_recorded(kept) if as_recorded else kept
 
 
+def flatten(settings: Mapping[str, Any], joint: str = ".") -> dict[str, Any]:
+    """Nested settings, each under the names that lead to it: ``{"pretrain.lr": 1e-3, "tasks.rte.epochs": 3}``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}{joint}{inner}": found for inner, found in flatten(value, joint).items()}
+        else:
+            flat[str(name)] = value
+    return flat
+
+
 def optional(setting: dataclasses.Field[Any]) -> bool:
     """Whether settings may be recorded without a field: it is off then."""
     return setting.default is None or setting.default is False or "off" in setting.metadata

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcore.base.errors import InputError, require
+from gptcore.base.settings import flatten
 from gptcore.config import PRESETS, FinetuneConfig, Preset, PretrainConfig, preset_named
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import task_spec
@@ -44,7 +45,6 @@ from gptcore.sweep.space import (
     Overrides,
     check_storable,
     draw,
-    fields_of,
     merged,
     named,
     nested,
@@ -219,7 +219,7 @@ def _check_axes(
     :raises InputError: naming the first that is not.
     """
     require(axes, f"{where}: found nothing to choose, expected [space.SECTION] or [together.NAME]")
-    taken = dict.fromkeys(fields_of(settings), "settings")
+    taken = dict.fromkeys(flatten(settings), "settings")
     for name in [*taken, *(name for axis in axes for name in axis.fields)]:
         if name.endswith(".from_task"):
             raise InputError(f"{where}: {name}: trials start from the checkpoint itself; expected no such setting")
@@ -257,7 +257,7 @@ def _check_effects(axes: Sequence[Axis], base: Preset, settings: Overrides, task
     drawn = {name for axis in axes for name in axis.fields}
     if "pretrain.epochs" in drawn and (base.pretrain.steps is not None or "pretrain.steps" in drawn):
         raise InputError(f"{where}: pretrain.epochs changes nothing beside pretrain.steps; expected one of the two")
-    decided = drawn | fields_of(settings).keys()
+    decided = drawn | flatten(settings).keys()
     for name in sorted(drawn):
         section, _, field = name.partition(".")
         if section == "finetune" and tasks and all(f"tasks.{task}.{field}" in decided for task in tasks):

@@ -17,7 +17,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import derive_seed
-from gptcore.base.settings import checked_value, setting_type
+from gptcore.base.settings import checked_value, flatten, setting_type
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, TokenizerConfig
 from gptcore.nlu.registry import task_spec
 
@@ -119,7 +119,7 @@ class Together(Choice):
 
     @property
     def fields(self) -> list[str]:
-        return list(fields_of(next(iter(self.groups.values()))))
+        return list(flatten(next(iter(self.groups.values()))))
 
     @property
     def place(self) -> str:
@@ -185,14 +185,6 @@ def merged(*layers: Overrides) -> dict[str, Any]:
             under = below if isinstance(below, Mapping) else {}
             whole[name] = merged(under, value) if isinstance(value, Mapping) else value
     return whole
-
-
-def fields_of(overrides: Overrides, prefix: str = "") -> dict[str, Any]:
-    """Dotted names -> values: ``{"pretrain.lr": 1e-3, "tasks.rte.epochs": 3}``."""
-    flat: dict[str, Any] = {}
-    for name, value in overrides.items():
-        flat |= fields_of(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 # --- What a file says of its axes ------------------------------------------------------------------------------------
@@ -274,18 +266,18 @@ def together_axes(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
                     checked_value(KINDS[section], field, value, f"{here}.{section}")
             with named(here):
                 check_storable(settings)
-                _check_whole(fields_of(settings))
-            first = fields_of(next(iter(labels.values())))
-            same = first and fields_of(settings).keys() == first.keys()
+                _check_whole(flatten(settings))
+            first = flatten(next(iter(labels.values())))
+            same = first and flatten(settings).keys() == first.keys()
             require(same, f"{here}: expected the same settings as under its first label, one at least")
-        alike = any(fields_of(a) == fields_of(b) for a, b in itertools.combinations(labels.values(), 2))
+        alike = any(flatten(a) == flatten(b) for a, b in itertools.combinations(labels.values(), 2))
         require(not alike, f"{place}: two labels have the same settings, expected other values under each")
         yield Together(name, tuple(labels), labels)
 
 
 def check_storable(settings: Overrides) -> None:
     """:raises InputError: a value that the file with the winner's settings could not say."""
-    for name, value in fields_of(settings).items():
+    for name, value in flatten(settings).items():
         fits = isinstance(value, int | float | str)
         require(fits, f"{name} = {value!r:.60}; expected a number, true, false or text")
 

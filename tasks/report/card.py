@@ -16,6 +16,7 @@ from uuid import UUID
 
 import gptcore
 from gptcore.base.files import read_json
+from gptcore.base.settings import flatten
 from gptcore.families import Family, recorded_family
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -24,7 +25,6 @@ from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, Gene
 from tasks.store.lineage import ancestor, made_before
 from tasks.store.store import Store
 from tasks.tracking.keys import key_of
-from tasks.tracking.tracker import flatten
 
 _NOTHING = ("", "-")
 SYNTHETIC = "Synthetic data: the numbers are of gptmill's generated world, not of real text."
@@ -55,7 +55,7 @@ class Card:
         if self.links:
             parts.append(linked(self.links))
         parts += ["## Lineage", self._lineage()]
-        parts += ["## Settings", table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config)])]
+        parts += ["## Settings", table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config).items()])]
         return "\n\n".join(parts) + "\n"
 
     def _lineage(self) -> str:
@@ -290,7 +290,7 @@ def write_pretrained_card(
         '"Improving Language Understanding by Generative Pre-Training" (section 3.1).',
         tags=("gptmill", "masked-lm" if hidden else "causal-lm"),
         data=data,
-        training={**_cost(result), "tokens seen": seen, "epochs": seen / training, **before, **dict(flatten(settings))},
+        training={**_cost(result), "tokens seen": seen, "epochs": seen / training, **before, **flatten(settings)},
         results=results,
         limits=(*_LIMITS, f"It saw {seen:,} tokens; the paper's model saw about 100 epochs of 7,000 books."),
         use=_USE + (_HIDDEN_CALL if hidden else _CALL),
@@ -336,7 +336,7 @@ def write_finetuned_card(
         words=" ".join(filter(None, [words, *notes])),
         tags=("gptmill", form_of(spec).pipeline),
         data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
-        training={**_cost(result), "best epoch": result["best_epoch"], **dict(flatten(settings))},
+        training={**_cost(result), "best epoch": result["best_epoch"], **flatten(settings)},
         results=FinetuneCounts.parse(result).scores,
         limits=limits,
         use=f"echo '{{...}}' | gptmill predict {name} --model REF",

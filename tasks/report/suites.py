@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_json_atomic
+from gptcore.base.settings import flatten
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.metrics import GLUE
@@ -32,7 +33,7 @@ from tasks.report.rows import Cell, Kind, Row, label_of, published_rows, split_o
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import SERVED, can_write, state_folder
-from tasks.tracking.tracker import Run, Tracker, flatten
+from tasks.tracking.tracker import Run, Tracker
 from tasks.tracking.views import LEADERBOARD, leaderboard_line
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Suite:
     def name(self) -> str:
         """How the row is called: short enough for a table, with the start of the digest to tell two apart; and how
         epochs were chosen, where that is not the default."""
-        chosen_on = chosen_on_of(dict(flatten(self.identity)))
+        chosen_on = chosen_on_of(flatten(self.identity))
         protocol = "" if chosen_on in ("", FinetuneConfig.select) else f", select {chosen_on}"
         return f"{self.label}{protocol} {self.digest[:6]}"
 
@@ -107,7 +108,7 @@ def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
     cells = {column: _cell(column, runs) for column, runs in by_column.items()}
     parts = {task: statistics.median(values) for task, values in glue.items()}
     data = suite.identity.get("data", {})
-    chosen_on = chosen_on_of(dict(flatten(suite.identity)))
+    chosen_on = chosen_on_of(flatten(suite.identity))
     row = (suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
     return Row(*row, data=data, chosen_on=chosen_on, checkpoint=suite.identity.get("checkpoint", ""))
 

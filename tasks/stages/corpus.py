@@ -19,7 +19,7 @@ from prefect import task
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
-from gptcore.base.settings import recorded
+from gptcore.base.settings import flatten, recorded
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
@@ -131,21 +131,10 @@ def publish_report(built: Built, corpus_url: str) -> None:
             logger().warning("%s: %s", what, line)
         if (more := len(lines) - _WARNED) > 0:
             logger().warning("%s: %d more %s, named in the corpus' report", what, more, of)
-    table = [{"what": name, "count": shown(count)} for name, count in _flat(built.counts)]
+    counted = {name: count for name, count in flatten(built.counts, " / ").items() if not isinstance(count, list)}
+    table = [{"what": name.replace("_", " "), "count": shown(count)} for name, count in counted.items()]
     table += [{"what": what, "count": line} for what, (lines, _) in listed.items() for line in lines]
     publish_table(table, "corpus-report", f"Corpus {built.artifact.short} from {corpus_url}")
-
-
-def _flat(report: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested counts as rows: ``documents / dropped / duplicate``."""
-    rows: list[tuple[str, Any]] = []
-    for name, value in report.items():
-        label = f"{prefix}{name.replace('_', ' ')}"
-        if isinstance(value, dict):
-            rows += _flat(value, f"{label} / ")
-        elif not isinstance(value, list):
-            rows.append((label, value))
-    return rows
 
 
 @task(name="shards", task_run_name="shards of corpus {corpus.short}", **STAGE_OPTIONS)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gptcore.base.addresses import without_password
 from gptcore.base.errors import InputError, unwritable
 from gptcore.base.filesystems import answers_at
+from gptcore.base.settings import flatten
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import exclusive
 from tasks.store.state import can_write, state_folder
@@ -283,7 +284,7 @@ class Tracker:
             found = self._search(experiment_id, {JOB_KEY: job_key})
             if not found:
                 created = self.client.create_run(experiment_id, tags=whole, run_name=name)
-                self._log_params(created.info.run_id, dict(flatten(params)))
+                self._log_params(created.info.run_id, flatten(params))
                 return Run(self, created.info.run_id, experiment_id, finished=False, fresh=True, opened_tags=whole)
         for stale in found[1:]:  # two hosts started the same job at once: one row is enough
             if stale.info.status == "RUNNING":
@@ -293,7 +294,7 @@ class Tracker:
         run = Run(self, there.info.run_id, experiment_id, finished, fresh=False, opened_tags=tags_there)
         if not run.finished:
             self.client.update_run(run.run_id, status="RUNNING")
-            lacking = {key: value for key, value in flatten(params) if key not in there.data.params}
+            lacking = {key: value for key, value in flatten(params).items() if key not in there.data.params}
             self._log_params(run.run_id, lacking)  # of a run that was killed before it had them
         # a finished run is only looked at, and has no owner
         run.set_tags({k: v for k, v in whole.items() if tags_there.get(k) != v and not (finished and k == OWNER)})
@@ -358,15 +359,6 @@ def _reason(error: Exception) -> str:
     if "error code 401" in line or "error code 403" in line:
         return "refuses the log-in; check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
     return f"cannot be used ({line})"
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as ``("model.n_layer", 12)`` pairs."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

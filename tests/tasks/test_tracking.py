@@ -18,11 +18,12 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from gptcore.base.errors import InputError
+from gptcore.base.settings import flatten
 from tasks.jobs.launch import JobInterrupted
 from tasks.store.locks import SILENT_SECONDS
 from tasks.store.state import state_folder
 from tasks.tracking.owners import owner_name
-from tasks.tracking.tracker import JOB_KEY, OWNER, Run, Tracker, flatten, read_metrics
+from tasks.tracking.tracker import JOB_KEY, OWNER, Run, Tracker, read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -325,7 +326,7 @@ def test_following_jobs_imports_nothing_heavy() -> None:
 
 
 def test_small_helpers(tmp_path: Path) -> None:
-    assert list(flatten({"a": {"b": {"c": 1}, "d": [1]}, "e": {}})) == [("a.b.c", 1), ("a.d", [1])]
+    assert flatten({"a": {"b": {"c": 1}, "d": [1]}, "e": {}}) == {"a.b.c": 1, "a.d": [1]}
     assert read_metrics(tmp_path / "absent") == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]

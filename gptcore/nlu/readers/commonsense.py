@@ -17,7 +17,7 @@ from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.readers.text_files import lines, parse_object
 from gptcore.nlu.registry import TaskSpec
 
-TRAIN, DEV, IN_HOUSE = "train_rand_split.jsonl", "dev_rand_split.jsonl", "inhouse_split_qids.txt"
+TRAIN, IN_HOUSE = "train_rand_split.jsonl", "inhouse_split_qids.txt"
 
 
 def read_commonsense(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -> Iterator[Example]:
