@@ -24,7 +24,6 @@ from flows.servers.credentials import read_credentials
 from flows.servers.environment import read_stack
 from flows.servers.stack import postgres, s3
 from flows.upkeep.place import FORMAT, Backups, Entry, Kept, Listing, all_in, clock_remark
-from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
 from gptcore.base.filesystems import file_system, names_in, require_address
@@ -64,14 +63,13 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
     stack = read_stack() if full else None
     stopped = f"{postgres.data_folder()}: databases that are saved while they run; start: gptmill up --full"
     require(stack or not full, stopped)
-    refuse_password(store_url)
     require_address(store_url, "--store")
     require(names_in(*file_system(store_url)), f"--store {store_url}: found nothing there, expected a store")
     store, ours = check_addresses({"store": store_url}), Backups(url, _home_name(home), "--to")
     whole = store_as == "whole" or (not store_as and ("://" not in store.url or (full and store.url == s3.STORE)))
     ours.open()
-    with _private(), _alone(home, ours), _copies(home) as folder, ours.digests:
-        name = ours.next_name()
+    with _workplace(home, ours) as folder, ours.digests:
+        name = ours.begin()
         for remark in filter(None, map(clock_remark, ours.names()[-1:])):
             print(remark)
         databases = {each: ours.put(path) for each, path in _databases(folder, stack).items()}
@@ -83,8 +81,7 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
             format=FORMAT,
             created=name,
             versions={package: version(package) for package in _PACKAGES},
-            home=str(home),
-            host=socket.gethostname(),
+            home=f"{home} on {socket.gethostname()}",
             full=full,
             databases=databases,
             files=files,
@@ -94,8 +91,8 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
         ours.seal(name, about)
         if keep:
             ours.prune(keep)
-            if lost := ours.lacks(about):
-                raise Incomplete(f"{ours.url}: backup {name} has lost {lost} while it was made; repeat it")
+            if lost := ours.lacking(about):
+                raise Incomplete(f"{ours.url}: backup {name} has lost {lost[0]} while it was made; repeat it")
             if others := sum(len(each.names()) for each in all_in(url, "--to") if each.home != ours.home):
                 print(f"{url}: {others} backups of other homes, or of none that is named, stay: --keep counts its own")
     number = sum(map(len, artifacts.values()))
@@ -120,40 +117,27 @@ def _home_name(home: Path) -> str:
             return str(known["name"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         pass  # none yet, or none of ours: it gets one
-    name = secrets.token_hex(6)
     if not can_write(home):
         return sha256_json([mine["host"], mine["path"]])[:12]  # what cannot be noted has to be found again
-    write_json_atomic(noted, {"name": name, **mine})
+    write_json_atomic(noted, {"name": (name := secrets.token_hex(6)), **mine})
     return name
 
 
 @contextmanager
-def _private() -> Iterator[None]:
-    """What a block makes is for its owner's eyes alone, like the state folder that it is of."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
+def _workplace(home: Path, ours: Backups) -> Iterator[Path]:
+    """A folder for copies of what others write to, of the one backup of this home that is made at a time.
 
-
-@contextmanager
-def _alone(home: Path, ours: Backups) -> Iterator[None]:
-    """Keep other backups of this home off, and those to its folder: a home may be read-only, or have a twin."""
-    with ExitStack() as locks:
-        for folder in [home] * can_write(home) + [Path(ours.path)] * (not ours.remote):
-            locks.enter_context(exclusive(folder / ".locks" / "backup", "backup"))
-        yield
-
-
-@contextmanager
-def _copies(home: Path) -> Iterator[Path]:
-    """A folder for copies of what others write to: in the state folder, else where this machine has temporary files."""
-    with TemporaryDirectory(prefix=_COPIES, dir=home if can_write(home) else None) as folder:
+    What is made meanwhile is for its owner's eyes alone, like the state folder that it is of.
+    """
+    with ExitStack() as stack:
+        stack.callback(os.umask, os.umask(0o077))
+        for folder in [home] * can_write(home) + [Path(ours.path)] * (not ours.remote):  # a home may have a twin
+            stack.enter_context(exclusive(folder / ".locks" / "backup", "backup"))
+        made = stack.enter_context(TemporaryDirectory(prefix=_COPIES, dir=home if can_write(home) else None))
         for left in home.glob(f"{_COPIES}*"):  # by one that was killed
-            if left != Path(folder):
+            if left != Path(made):
                 shutil.rmtree(left, ignore_errors=True)
-        yield Path(folder)
+        yield Path(made)
 
 
 def copy_artifacts(

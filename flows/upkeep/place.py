@@ -74,8 +74,8 @@ class Listing(_Checked):
     format: int
     created: str
     versions: dict[str, str]
-    home: str = ""
-    host: str = ""
+    home: str = "a home of before"
+    """The state folder and its host, for people."""
     full: bool
     databases: dict[DatabaseName, Entry]
     files: dict[HomeFile, Entry]
@@ -109,7 +109,7 @@ class Backups:
         """Of files in a folder: what was read there is read again only where it has changed."""
 
     def open(self) -> None:
-        """Make the folder, readable for its owner alone whatever was there, and look what is in it.
+        """Make the folder, readable for its owner alone whatever was there.
 
         :raises InputError: it cannot be made.
         """
@@ -121,10 +121,10 @@ class Backups:
             if unwritable(error):
                 raise
             raise InputError(f"{self._given}: cannot be made ({error.strerror}), expected a folder") from None
-        self._there = self._blobs()
 
-    def next_name(self) -> str:
-        """The name of a backup that is made now: after all that are there, whatever the clock said then."""
+    def begin(self) -> str:
+        """Look what is there; the name of a backup that is made now: after all others, whatever the clock said then."""
+        self._there = self._blobs()
         last = max((int(name.partition("-")[0]) for name in self.names()), default=0)
         return f"{last + 1:06}-{datetime.now(UTC):{_TIME}}"
 
@@ -165,8 +165,7 @@ class Backups:
             raise InputError(f"{where}: not JSON ({error})") from None
         about = checked_object(value, where, "the list of a backup", {"format": int, "versions": dict})
         made = f"made by gptmill {about['versions'].get('gptmill')} (format {about['format']})"
-        newer = f"{where}: {made}, this is {version('gptmill')} (format {FORMAT})"
-        require(about["format"] <= FORMAT, newer)
+        require(about["format"] <= FORMAT, f"{where}: {made}, this is {version('gptmill')} (format {FORMAT})")
         checksum = about.pop("checksum", None)
         whole = checksum == sha256_json(about) if about["format"] > 1 else checksum is None
         require(whole, f"{where}: is damaged: found other fields than its checksum is of")
@@ -207,17 +206,14 @@ class Backups:
                 if artifact.digest not in kept:
                     self._fs.rm(f"{self.path}/store/{stage}/{artifact.digest}", recursive=True)
 
-    def lacks(self, about: Listing) -> str:
-        """Something that a backup holds and that is not there any more, in words; empty where it is whole."""
-        there = self._blobs()
-        for name, entry in about.entries.items():
-            if there.get(entry.sha256) != entry.size:
-                return name
-        store = Store(self.store)
+    def lacking(self, about: Listing) -> list[str]:
+        """What a backup holds and is not there any more: names of files, stages and digests of artifacts."""
+        there, store = self._blobs(), Store(self.store)
+        lost = [name for name, entry in about.entries.items() if there.get(entry.sha256) != entry.size]
         for stage, digests in about.store.artifacts.items() if about.store.whole else ():
-            if lost := {*digests} - {artifact.digest for artifact in store.list(stage)}:
-                return f"{stage}/{min(lost)}"
-        return ""
+            found = {artifact.digest for artifact in store.list(stage)}
+            lost += [f"{stage}/{digest}" for digest in digests if digest not in found]
+        return lost
 
     def _blobs(self) -> dict[str, int]:
         """SHA-256 -> size of the files that are there."""
@@ -257,6 +253,6 @@ def chosen(url: str, at: str) -> tuple[Backups, str]:
     some = ", ".join(f"{own.home}/{name}".lstrip("/") for own, name in there[-5:])
     require(fitting, f"--at {at}: found no such backup, expected one of {some}")
     if len(newest := dict(fitting)) > 1:
-        homes = [f"{own.home or name} (of {own.read(name).home or 'before'}, {name})" for own, name in newest.items()]
+        homes = [f"{own.home or name} ({own.read(name).home}, {name})" for own, name in newest.items()]
         raise InputError(f"{url}: found backups of {len(homes)} homes, expected --at with one of {'; '.join(homes)}")
     return fitting[-1]

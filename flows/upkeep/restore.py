@@ -13,7 +13,6 @@ from flows.servers.stack import postgres, s3
 from flows.servers.stack.control import storage
 from flows.upkeep.backup import DATABASES, Incomplete, copy_artifacts
 from flows.upkeep.place import Backups, Kept, Listing, chosen, clock_remark
-from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import require
 from gptcore.base.files import sha256_file
 from gptcore.base.filesystems import file_system
@@ -95,7 +94,6 @@ def _full_stack(arriving: Path, about: Listing, ports: Mapping[str, int]) -> Ite
 def _store(backups: Backups, saved: Kept, url: str) -> tuple[Store, int, list[str]]:
     """The store of a backup, with its artifacts; how many of them are not there; which are damaged in the backup."""
     url = url or (saved.url if not saved.whole or saved.url == s3.STORE else LIGHT_STORE)
-    refuse_password(url)
     store, damaged = Store(url), list[str]()
     if saved.whole:
         _, damaged = copy_artifacts(Store(backups.store), saved.artifacts, store)
