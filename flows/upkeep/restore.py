@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -37,6 +36,8 @@ def restore(url: str, store_url: str, at: str, postgres_port: int, s3_port: int)
     about = backups.read(name)
     if remark := clock_remark(name):
         print(remark)
+    lacks = ", ".join({f"{each}.dump" for each in postgres.DATABASES if about.full} - about.databases.keys())
+    require(not lacks, f"{backups.url}: backup {name}: found no {lacks}, expected all databases of a full stack")
     arriving = home / ".restoring"
     do = "restore into another GPTMILL_HOME, or move it away"
     for each in DATABASES:
@@ -105,6 +106,6 @@ def _move(source: Path, target: Path) -> None:
     """Move a file, or every file below a folder, into the place of what is there."""
     if source.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(source, target)
+        shutil.move(source, target)  # the store may lie on another disk
     for path in [path for path in source.rglob("*") if path.is_file()]:
         _move(path, target / path.relative_to(source))

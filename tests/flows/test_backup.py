@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import threading
@@ -244,10 +243,10 @@ def test_a_restore_that_ended_at_any_step_goes_on(
         with monkeypatch.context() as patch:
             for name, found in {"Backups.get": Backups.get, "note_store": note_store, "print": print}.items():
                 patch.setattr(f"flows.upkeep.restore.{name}", counted(found), raising=False)
-            patch.setattr("flows.upkeep.restore.os", SimpleNamespace(replace=counted(os.replace)))
+            clean = (lambda *_, **__: None) if killed else shutil.rmtree
+            files = SimpleNamespace(move=counted(shutil.move), rmtree=clean)
+            patch.setattr("flows.upkeep.restore.shutil", files)
             patch.setattr("flows.upkeep.backup.Store.adopt", counted(Store.adopt))
-            if killed:
-                patch.setattr("flows.upkeep.restore.shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
             return main(["restore", str(saved), "--store", str(moved.parent / "store")])
 
     codes = list[int]()
