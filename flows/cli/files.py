@@ -54,14 +54,14 @@ def exported_to(folder: Path, force: bool) -> Iterator[Path]:
 
     :raises InputError: nothing can be written there, or ``folder`` is there and is not to be replaced, or is no export.
     """
-    require_new(folder, force, "folder")
-    ours = any((folder / name).is_file() for name in ("config.json", "params_shapes.json"))  # each layout has one
-    require(ours or not folder.exists(), f"--out {folder}: found something else there, expected an exported model")
-    require_place(folder, next(holder for holder in folder.absolute().parents if holder.exists()) / "new")
+    require_new(folder, force and folder.is_dir(), "folder")
+    require_place(folder, next(holder for holder in folder.absolute().parents if holder.exists()) / f".{folder.name}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
         yield (made := Path(aside) / "made")
-        if ours:
+        if folder.exists():
+            strange = {path.name for path in folder.iterdir()} - {path.name for path in made.iterdir()}
+            require(not strange, f"--out {folder}: found {', '.join(strange)} there, expected an exported model alone")
             folder.rename(Path(aside) / "former")
         made.rename(folder)
 

@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
-        named = (getattr(options, name, None) for name in ("store", "to"))
-        reason = unwritten(error, [state_folder(), *(Path(place or "") for place in named)])
+        places = (getattr(options, each, None) or "" for each in ("store", "to"))
+        reason = unwritten(error, [state_folder(), *map(Path, places)])
         reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
         print(f"gptmill: failed: {reason}", file=sys.stderr)
         if options.debug:

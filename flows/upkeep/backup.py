@@ -26,7 +26,7 @@ from flows.servers.stack import postgres, s3
 from flows.upkeep.place import FORMAT, Backups, Entry, Kept, Listing, all_in, clock_remark
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json, sha256_json, write_json_atomic
-from gptcore.base.filesystems import file_system, names_in, require_address
+from gptcore.base.filesystems import file_system, names_in
 from tasks.store.locks import exclusive
 from tasks.store.manifest import CorruptArtifact
 from tasks.store.sqlite import copy_database, database_problem
@@ -63,7 +63,6 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
     stack = read_stack() if full else None
     stopped = f"{postgres.data_folder()}: databases that are saved while they run; start: gptmill up --full"
     require(stack or not full, stopped)
-    require_address(store_url, "--store")
     require(names_in(*file_system(store_url)), f"--store {store_url}: found nothing there, expected a store")
     store, ours = check_addresses({"store": store_url}), Backups(url, _home_name(home), "--to")
     whole = store_as == "whole" or (not store_as and ("://" not in store.url or (full and store.url == s3.STORE)))
@@ -74,7 +73,9 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
             print(remark)
         databases = {each: ours.put(path) for each, path in _databases(folder, stack).items()}
         files = _sent(ours, _files(home, folder, full), folder, "files")
-        artifacts, damaged = _all(store), list[str]()
+        # The oldest first: what is made from others comes after them.
+        artifacts = {stage: [each.digest for each in store.list(stage)[::-1]] for stage in store.stages()}
+        damaged = list[str]()
         if whole:
             artifacts, damaged = copy_artifacts(store, artifacts, Store(ours.store))
         about = Listing(
@@ -90,7 +91,10 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
         )
         ours.seal(name, about)
         if keep:
-            ours.prune(keep)
+            try:
+                ours.prune(keep)
+            except InputError as error:
+                raise Incomplete(f"backup {name} is made, and no other was deleted: {error}; delete that") from None
             if lost := ours.lacking(about):
                 raise Incomplete(f"{ours.url}: backup {name} has lost {lost[0]} while it was made; repeat it")
             if others := sum(len(each.names()) for each in all_in(url, "--to") if each.home != ours.home):
@@ -104,16 +108,17 @@ def backup(url: str, store_url: str, store_as: str, keep: int | None) -> None:
 
 
 def _home_name(home: Path) -> str:
-    """The name of a state folder in a place of backups: its own wherever it is moved, and another one for a copy.
+    """The name of a state folder in a place of backups: its own where it is renamed, and another one for a copy.
 
-    Two of three have to be as they were: a moved folder has another path, one that is copied another inode, and a
-    container that is started again another host name.
+    It is the same folder of the same file system, which a copy is not; and under its path, or on its host: a container
+    that is started again has another host name.
     """
-    mine = {"path": str(home), "inode": home.stat().st_ino, "host": socket.gethostname()}
+    folder = f"{home.stat().st_ino} of {os.statvfs(home).f_fsid}"
+    mine = {"folder": folder, "path": str(home), "host": socket.gethostname()}
     noted = home / "backup-name.json"
     try:
         known = read_json(noted)
-        if sum(known[key] == value for key, value in mine.items()) > 1:
+        if known["folder"] == folder and (known["path"] == mine["path"] or known["host"] == mine["host"]):
             return str(known["name"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         pass  # none yet, or none of ours: it gets one
@@ -167,12 +172,6 @@ def copy_artifacts(
         there.add((stage, digest))
     found = {stage: [each for each in digests if (stage, each) in there] for stage, digests in wanted.items()}
     return found, damaged
-
-
-def _all(store: Store) -> dict[str, list[str]]:
-    """Stage -> the digests of its artifacts, the oldest first."""
-    found = {stage: [artifact.digest for artifact in store.list(stage)[::-1]] for stage in store.stages()}
-    return {stage: digests for stage, digests in found.items() if digests}
 
 
 def _databases(folder: Path, stack: Mapping[str, Any] | None) -> dict[str, Path]:

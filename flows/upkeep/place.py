@@ -43,6 +43,7 @@ def _inside(name: str) -> str:
 
 # A list may come from anybody: of the names in it those are taken that `gptmill backup` writes, and no others.
 Stage = Annotated[str, Field(pattern=f"^{_STAGE}$")]
+Line = Annotated[str, Field(pattern=r"^\P{C}*$")]  # without what would steer a terminal
 Sha256 = Annotated[str, Field(pattern=f"^{_SHA256}$")]
 DatabaseName = Annotated[str, Field(pattern=r"^(mlflow\.db|prefect/prefect\.db|(mlflow|mlflow_auth|prefect)\.dump)$")]
 HomeFile = Annotated[str, Field(pattern=r"^((mlflow-artifacts|owners)/.+|deploy\.toml)$"), AfterValidator(_inside)]
@@ -63,7 +64,7 @@ class Entry(_Checked):
 class Kept(_Checked):
     """The store of a backup: where it was, whether its artifacts were copied, and their digests by stage."""
 
-    url: str
+    url: Line
     whole: bool
     artifacts: dict[Stage, list[Sha256]]
 
@@ -72,9 +73,9 @@ class Listing(_Checked):
     """What a backup holds, by the names that its files have in the state folder and in the store's work."""
 
     format: int
-    created: str
-    versions: dict[str, str]
-    home: str = "a home of before"
+    created: Line
+    versions: dict[str, Line]
+    home: Line = "a home of before"
     """The state folder and its host, for people."""
     full: bool
     databases: dict[DatabaseName, Entry]
@@ -125,8 +126,8 @@ class Backups:
     def begin(self) -> str:
         """Look what is there; the name of a backup that is made now: after all others, whatever the clock said then."""
         self._there = self._blobs()
-        last = max((int(name.partition("-")[0]) for name in self.names()), default=0)
-        return f"{last + 1:06}-{datetime.now(UTC):{_TIME}}"
+        last, _, _ = (self.names() or ["0-"])[-1].rpartition("-")
+        return f"{int(last or 0) + 1:06}-{datetime.now(UTC):{_TIME}}"
 
     def put(self, path: Path) -> Entry:
         """Keep a file that nobody writes to."""
@@ -154,7 +155,8 @@ class Backups:
     def names(self) -> list[str]:
         """The backups' names, in the order in which they were made."""
         found = (name.partition(".json") for name in names_in(self._fs, f"{self.path}/backups"))
-        return [name for name, end, rest in found if end and not rest and _NAME.fullmatch(name)]
+        names = (name for name, end, rest in found if end and not rest and _NAME.fullmatch(name))
+        return sorted(names, key=lambda name: int(name.rpartition("-")[0] or 0))  # format 1 has times alone
 
     def read(self, name: str) -> Listing:
         """:raises InputError: the list is damaged, is none of ours, or a newer gptmill has made it."""
@@ -164,7 +166,7 @@ class Backups:
         except ValueError as error:
             raise InputError(f"{where}: not JSON ({error})") from None
         about = checked_object(value, where, "the list of a backup", {"format": int, "versions": dict})
-        made = f"made by gptmill {about['versions'].get('gptmill')} (format {about['format']})"
+        made = f"made by gptmill {about['versions'].get('gptmill')!r:.20} (format {about['format']})"
         require(about["format"] <= FORMAT, f"{where}: {made}, this is {version('gptmill')} (format {FORMAT})")
         checksum = about.pop("checksum", None)
         whole = checksum == sha256_json(about) if about["format"] > 1 else checksum is None

@@ -116,7 +116,7 @@ def test_what_is_no_whole_backup_is_refused(
     began(tmp_path / "b", monkeypatch)
     about.write_text(json.dumps({**whole, "format": 3, "versions": {"gptmill": "9.0.0"}}))
     error = refused(capsys, "restore", str(saved))
-    assert "made by gptmill 9.0.0 (format 3), this is 0.2.0 (format 2)" in error
+    assert "made by gptmill '9.0.0' (format 3), this is 0.2.0 (format 2)" in error
     about.write_text(json.dumps({**whole, "created": "later"}))
     assert f"{about}: is damaged: found other fields than its checksum is of" in refused(capsys, "restore", str(saved))
     about.write_text(json.dumps(whole))

@@ -122,6 +122,53 @@ def test_a_place_behind_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert sorted(found) == [["a0", "a1"], ["b0", "b1"]]
 
 
+def test_what_is_put_beside_a_homes_backups_keeps_none_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A list of format 1, one of a number beyond six digits; one that is damaged is told, and nothing goes for it."""
+    home, saved = began(tmp_path / "a", monkeypatch), tmp_path / "saved"
+    filled(home, "one")
+    assert saved_of(home, saved) == 0
+    (listed,) = saved.glob("*/backups/*")
+    about = json.loads(listed.read_text())
+    del about["checksum"]
+    listed.with_name("20260101T000000.000000Z.json").write_text(json.dumps({**about, "format": 1}))
+    listed.rename(listed.with_name("999999-20260101T000000.000000Z.json"))
+    filled(home, "two")
+    assert saved_of(home, saved, "--keep", "2") == 0
+    names = sorted(path.name.partition("-")[0] for path in listed.parent.iterdir())
+    assert names == ["1000000", "999999"]
+    assert restored(tmp_path / "b", saved, monkeypatch)[0] == ["one", "two"]
+    (newest,) = listed.parent.glob("1000000-*")
+    newest.write_text("{")
+    began(tmp_path / "a", monkeypatch)
+    capsys.readouterr()
+    assert saved_of(home, saved, "--keep", "2") == 1
+    error = capsys.readouterr().err
+    assert "is made, and no other was deleted: " in error
+    assert f"{newest.name}: not JSON" in error
+    assert len(list(listed.parent.iterdir())) == 3
+
+
+@ROOT_ALONE
+def test_a_home_that_took_anothers_path_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy in the place of what was renamed; and one that lies under the same path on another disk."""
+    home, saved = began(tmp_path / "a", monkeypatch), tmp_path / "saved"
+    filled(home, "one")
+    assert saved_of(home, saved) == 0
+    home.rename(home.with_name("old"))
+    shutil.copytree(home.with_name("old"), home)
+    assert saved_of(home, saved, "--keep", "1") == 0
+    with disk(tmp_path / "x", "64m"):
+        shutil.copytree(home, tmp_path / "x" / "home")
+        subprocess.run(["mount", "--bind", str(tmp_path / "x" / "home"), str(home)], check=True)
+        try:
+            assert saved_of(home, saved, "--keep", "1") == 0
+        finally:
+            subprocess.run(["umount", "--lazy", str(home)], check=True)
+    assert len({path.parents[1] for path in saved.glob("*/backups/*.json")}) == 3
+
+
 def test_what_a_former_version_saved_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Format 1: in the place itself, named by time alone, without a checksum; and no new backup deletes it."""
     home, saved = began(tmp_path / "a", monkeypatch), tmp_path / "saved"
@@ -174,6 +221,7 @@ FOREIGN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "artifacts in a list": (lambda about: about["store"].update(artifacts=["a"]), "store.artifacts"),
     "a digest that is a path": (lambda about: about["store"].update(artifacts={"corpus": ["../x"]}), "store.artifacts"),
     "a number for a version": (lambda about: about["versions"].update(gptmill=2), "versions.gptmill"),
+    "what steers a terminal": (lambda about: about.update(created="\x1b[31mred"), "created"),
     "a word for yes": (lambda about: about.update(full="yes"), "full"),
     "a full stack without its databases": (lambda about: about.update(full=True), "backup 000001-"),
     "files in a list": (lambda about: about.update(files=[]), "files"),

@@ -386,17 +386,21 @@ def test_an_export_replaces_an_export_whole_and_nothing_else(shelf, tmp_path, ca
     assert capsys.readouterr().err == refused
     assert main([*command, "--force", "--format", "release"]) == 2, "which takes twelve heads"
     assert sorted(path.name for path in out.iterdir()) == sorted([*files, "model-int8.onnx"])
+    assert main([*command, "--force"]) == 2
+    assert f"--out {out}: found model-int8.onnx there, expected an exported model alone" in capsys.readouterr().err
+    (out / "model-int8.onnx").unlink()
     assert main([*command, "--force"]) == 0
     assert sorted(path.name for path in out.iterdir()) == files
     assert [path.name for path in out.parent.iterdir()] == ["exported"]
     (mine := tmp_path / "mine").mkdir()
     (mine / "thesis.txt").write_text("years of work")
+    (mine / "config.json").write_text("{}")
     (file := tmp_path / "file").write_text("a")
     capsys.readouterr()
-    for other in (mine, file):
+    for other, said in ((mine, "found thesis.txt there, expected"), (file, "is there already, expected a new folder")):
         assert main([*command[:-1], str(other), "--force"]) == 2
-        assert f"--out {other}: found something else there, expected an exported model" in capsys.readouterr().err
-    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
+        assert f"--out {other}: {said}" in capsys.readouterr().err
+    assert sorted(path.name for path in mine.iterdir()) == ["config.json", "thesis.txt"]
 
 
 # --- what MLflow loads: tables by the data's names of columns or by the fields' own, and lists of answers
