@@ -234,10 +234,12 @@ def test_an_empty_question_goes_all_the_way(tmp_path: Path, monkeypatch: pytest.
     vocabulary = tokenizer()
     model = TaskModel(save_model("qqp", vocabulary, tmp_path / "qqp"), vocabulary)
     asked = [b'{"text1": "", "text2": "the cat"}\n', b'{"question1": "the cat", "question2": ""}\n']
-    one, other = model.described(read_own_rows(spec, asked, "stdin"))
+    one, other = model.described(read_own_rows(spec, asked))
     assert one == other, "neither is the first by nature"
-    with pytest.raises(InputError, match="stdin, line 1, column 'text1': found '', expected text that is not empty"):
-        list(read_own_rows(spec, [b'{"text1": "", "text2": " "}'], "stdin"))
+    with pytest.raises(
+        InputError, match="standard input, line 1, column 'text1': found '', expected text that is not empty"
+    ):
+        list(read_own_rows(spec, [b'{"text1": "", "text2": " "}']))
     (file,) = (file for file in SUBMISSION if file.task == "qqp")
     write_test_file(url, file, [("", "the cat"), ("the cat", ""), ("who", "said")])
     monkeypatch.setattr(submission, "SUBMISSION", (replace(file, rows=3),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 import uuid
 from collections import Counter
@@ -45,19 +46,19 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], C
     """What a call asks of the file system, by the kind of request."""
     counted: Counter[str] = Counter()
     fs = fsspec.get_filesystem_class("memory")
-    inside: list[str] = []
+    inside = threading.local()  # folders are listed side by side
 
     def counting(name: str, patched: pytest.MonkeyPatch) -> None:
         plain = getattr(fs, name)
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not inside:  # in memory one of them is made of others
+            if outermost := not getattr(inside, "a_call", False):  # in memory one of them is made of others
                 counted[name] += 1
-            inside.append(name)
+                inside.a_call = True
             try:
                 return plain(self, *args, **kwargs)
             finally:
-                inside.pop()
+                inside.a_call = not outermost
 
         patched.setattr(fs, name, call)
 
