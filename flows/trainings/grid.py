@@ -207,9 +207,9 @@ def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | N
     return Arm(label, checkpoint, teacher=pretrained_arm(teacher) if teacher else None)
 
 
-def scratch_arm(checkpoint: Artifact, **changes: Any) -> Arm:
-    """The same network from random weights (Table 5, "w/o pre-training")."""
-    return Arm("from scratch", checkpoint, {"pretrained": False, **changes})
+def scratch_arm(checkpoint: Artifact, alone: bool = False) -> Arm:
+    """The network of a checkpoint from random weights (Table 5, "w/o pre-training"), ``alone``: without n-grams."""
+    return Arm("from scratch", checkpoint, {"pretrained": False} | ({"ngrams": None} if alone else {}))
 
 
 def arms_of(store: Store, preset: Preset, checkpoint: Artifact, source: str = "") -> list[Arm]:
@@ -218,5 +218,4 @@ def arms_of(store: Store, preset: Preset, checkpoint: Artifact, source: str = ""
     :param source: the task that a form has others start from; of what the settings say so the notes tell.
     """
     arms = [pretrained_arm(checkpoint, source, teacher_of(store, checkpoint))]
-    alone = {} if preset.asks_ngrams else {"ngrams": None}  # what random weights reach, and nothing beside them
-    return [*arms, scratch_arm(checkpoint, **alone)] if preset.scratch else arms
+    return [*arms, scratch_arm(checkpoint, alone=not preset.asks_ngrams)] if preset.scratch else arms
