@@ -14,6 +14,7 @@ from flows.forms.references import pretrained_model
 from flows.forms.settings import FROM_TASK, sweep_on
 from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError, require
+from gptcore.base.files import require_room
 from gptcore.base.filesystems import require_address
 from gptcore.config import Preset, network_config
 from gptcore.families import FAMILIES, Family
@@ -201,6 +202,7 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
 
     :return: the store that is among them.
     :raises InputError: for the first that cannot, or any text that has a password in it or is signed.
+    :raises OSError: the store is empty, and its disk takes nothing.
     """
     require(given["store"], "--store: found nothing, expected a folder or an address")
     refuse_recorded(given)
@@ -210,6 +212,8 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
         require_address(ref, "--checkpoint")
     store = Store(given["store"])
     note_store(store.url)
+    if not (store.scratch.is_dir() and any(store.scratch.iterdir())):
+        require_room(store.scratch)  # nothing is there yet, so that all is to be made: said before a server starts
     return store
 
 
