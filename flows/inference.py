@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from flows.forms.references import WORDS, any_model, fine_tuned_model, in_store
-from gptcore.abstracts.config import SamplingConfig
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
@@ -21,7 +20,6 @@ from gptcore.evaluation.inference import Reasoner
 from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
-from gptcore.knowledge.config import GroundingConfig, KagNETConfig
 from gptcore.machine.device import pick_device
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
@@ -33,6 +31,8 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import TYPED, labelled_rows, own_lines, own_table
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
+from gptcore.papers.abstracts.config import SamplingConfig
+from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.counts import GraphCounts, TrainingCounts
@@ -204,7 +204,7 @@ def write_abstracts(
     :param model: its digest (or beginning) or address; None: the one whose abstracts the store got last.
     :raises InputError: no such model.
     """
-    from gptcore.abstracts.write import write_abstracts as write
+    from gptcore.papers.abstracts.write import write_abstracts as write
 
     artifact = abstracts_model(store, model)
     network = load_language_model(str(store.local(artifact, "model"))).to(pick_device(0)).eval()

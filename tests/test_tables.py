@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("tables.json")
-FORMS = ("flows.forms.generation", "flows.forms.knowledge", "flows.forms.parameters")
+FORMS = ("flows.papers.abstracts.forms", "flows.papers.graphs.forms", "flows.forms.parameters")
 """Modules whose forms' defaults are looked at; of the others that the file names, the constants."""
 
 

@@ -48,7 +48,7 @@ def finetune(options: argparse.Namespace) -> None:
 
 
 def analysis(options: argparse.Namespace) -> None:
-    from flows.analysis import analyses
+    from flows.papers.analyses import analyses
 
     chosen = analyses()[options.name]
     filled = fill(chosen.form, options)
@@ -57,13 +57,13 @@ def analysis(options: argparse.Namespace) -> None:
 
 def sweep(options: argparse.Namespace) -> None:
     from flows.forms.settings import sweep_on
-    from gptcore.sweep.plan import read_plan
+    from gptcore.papers.sweep.plan import read_plan
 
     plan = toml_file(options.file, "")
     table, _ = sweep_on(_store(options), plan, options.checkpoint)
     read_plan(table, options.file, bool(options.checkpoint))  # its errors name the file
     filled = fill("SweepParameters", options, {"sweep": plan})
-    from flows.sweep.flow import sweep
+    from flows.papers.sweep.flow import sweep
 
     print(run(sweep, filled, options).text(), end="")
 
@@ -80,12 +80,12 @@ def abstracts(options: argparse.Namespace) -> None:
     require(tables or not options.only, "--only: expected `gptmill abstracts tables` before it")
     form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
     filled = fill(form, options)
-    from flows.forms.generation import OnPapers
-    from flows.forms.generation_checks import check_blocks
+    from flows.papers.abstracts.checks import check_blocks
+    from flows.papers.abstracts.forms import OnPapers
 
     assert isinstance(filled, OnPapers)
     check_blocks(filled, section)
-    from flows.abstracts import abstracts, abstracts_tables
+    from flows.papers.abstracts.flow import abstracts, abstracts_tables
     from flows.trainings.failures import CellsFailed
 
     try:

@@ -137,7 +137,7 @@ def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
     for argument in arguments_of(command):
         settings = {key: value for key, value in argument.items() if key != "names"}
         if settings.get("choices") == "analyses":
-            from flows.analysis import analyses
+            from flows.papers.analyses import analyses
 
             settings["choices"] = list(found := analyses())
             told = "\n\n".join(f"{name}\n{analysis.described()}" for name, analysis in found.items())

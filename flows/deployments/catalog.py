@@ -11,18 +11,18 @@ from typing import Any, get_type_hints
 import yaml
 from prefect.utilities.callables import parameter_schema
 
-from flows.abstracts import abstracts, abstracts_tables, generate
-from flows.analysis import Offered, analyses
-from flows.distil import distil
-from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
 from flows.forms.fields import Form
-from flows.knowledge.flow import knowledge
-from flows.knowledge.reason import reason
+from flows.papers.abstracts.flow import abstracts, abstracts_tables, generate
+from flows.papers.analyses import Offered, analyses
+from flows.papers.graphs.flow import knowledge
+from flows.papers.graphs.reason import reason
+from flows.papers.prompting.flow import few_shot
+from flows.papers.students.flow import distil
+from flows.papers.sweep.flow import sweep
 from flows.pipeline import pipeline
 from flows.pretrain import pretrain
 from flows.servers.pools import ANALYSIS, CPU, INTERNAL, INTERNAL_TRAINING, OFFERED, POOLS, START, TRAINERS, TRAINING
-from flows.sweep.flow import sweep
 from flows.trainings.leaderboard import leaderboard
 from flows.trainings.train import train
 from flows.upkeep.flow import upkeep

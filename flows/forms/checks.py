@@ -159,13 +159,13 @@ def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
             title = FAMILIES[family].title
             raise InputError(f"--{option} {value}: {title} has no entities beside words; expected no {option}")
     if links:
-        from gptcore.knowledge.entities import read_links
+        from gptcore.papers.graphs.entities import read_links
 
         read_links(links)
     if not graph:
         return
     if is_address(graph):
-        from gptcore.knowledge.graph import graph_files
+        from gptcore.papers.graphs.graph import graph_files
 
         graph_files(graph)
     else:
@@ -182,7 +182,7 @@ def check_sweep(store: Store, form: Any) -> None:
 
     :raises InputError: for the first that is not there.
     """
-    from gptcore.sweep.plan import read_plan
+    from gptcore.papers.sweep.plan import read_plan
 
     plan = read_plan(sweep_on(store, form.sweep, form.checkpoint)[0], "sweep", bool(form.checkpoint))
     family = FAMILIES[plan.trials[0].preset.family]

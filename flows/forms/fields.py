@@ -21,8 +21,6 @@ from flows.forms import readers
 from flows.forms.readers import as_typed
 from flows.forms.settings import CHECKPOINT
 from flows.servers.environment import LIGHT_STORE
-from gptcore.abstracts.config import PRESETS as ABSTRACTS
-from gptcore.abstracts.config import TABLES
 from gptcore.base.addresses import UNRECORDABLE
 from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, FinetuneConfig
@@ -30,7 +28,9 @@ from gptcore.config.sizes import SIZES
 from gptcore.families import offered, students
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from gptcore.prompting.tasks import PROMPT_TASKS
+from gptcore.papers.abstracts.config import PRESETS as ABSTRACTS
+from gptcore.papers.abstracts.config import TABLES
+from gptcore.papers.prompting.tasks import PROMPT_TASKS
 
 if TYPE_CHECKING:
     from tasks.store.store import Store

@@ -48,7 +48,8 @@ class OnBooks(Form):
         return "" if self.start and self.tokenizer == "latest" else self.tokenizer
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks, students
+        from flows.forms import checks
+        from flows.papers.students import checks as students
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
@@ -97,7 +98,7 @@ class StudentsParameters(AnalysisParameters):
     preset: InheritedPresetName = field("students-preset", 0)  # type: ignore[assignment]  # a choice more
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import students
+        from flows.papers.students import checks as students
 
         students.check_students(store, self)
         self._look_up_text()
@@ -115,7 +116,7 @@ class DistillationParameters(StudentsParameters):
     """Students whose loss has one part less, from the artifacts of a pipeline; what is missing is made."""
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import students
+        from flows.papers.students import checks as students
 
         students.check_distillation(store, self)
         self._look_up_text()
@@ -138,7 +139,8 @@ class PretrainParameters(Form):
     links: str = field("links", 11)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks, students
+        from flows.forms import checks
+        from flows.papers.students import checks as students
         from tasks.store.counts import ShardsCounts
 
         preset = chosen_preset(self)
@@ -168,7 +170,8 @@ class DistilParameters(Form):
     ngrams: bool = field("ngrams", 13)
 
     def _look_up(self, store: Store) -> None:
-        from flows.forms import checks, students
+        from flows.forms import checks
+        from flows.papers.students import checks as students
 
         checks.check_dask(self.dask)
         students.check_distil(store, self)

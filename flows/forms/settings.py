@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gptcore.abstracts.config import PRESETS as ABSTRACTS
-from gptcore.abstracts.config import AbstractsPreset, SamplingConfig
 from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig, NetworkConfig, Preset, distillation, preset_named
 from gptcore.families import DEFAULT, FAMILIES, Family, recorded_family, shape_settings
 from gptcore.nlu.registry import REGISTRY, check_source
+from gptcore.papers.abstracts.config import PRESETS as ABSTRACTS
+from gptcore.papers.abstracts.config import AbstractsPreset, SamplingConfig
 
 if TYPE_CHECKING:
     from tasks.store.artifact import Artifact

@@ -16,8 +16,8 @@ from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import AnalysisParameters, OnBooks, PretrainParameters
 from flows.forms.references import pretrained_model, teacher_model
 from flows.forms.settings import chosen_preset
-from flows.forms.students import check_teacher
-from flows.knowledge.graph import mentioned
+from flows.papers.graphs.graph import mentioned
+from flows.papers.students.checks import check_teacher
 from flows.servers import signals
 from flows.trainings.failures import Failures, each_apart
 from flows.trainings.grid import Arm, Grid, grid_of

@@ -17,8 +17,8 @@ from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
+from tasks.papers.abstracts.stages import AdaptRequest
 from tasks.stages.finetune import FinetuneRequest
-from tasks.stages.papers import AdaptRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Training
 from tasks.store.store import Store

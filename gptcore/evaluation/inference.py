@@ -19,10 +19,6 @@ from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.tables import json_line
-from gptcore.knowledge.config import GroundingConfig, KagNETConfig
-from gptcore.knowledge.graph import KnowledgeGraph, path_in_words
-from gptcore.knowledge.grounded import Concepts, Ways, ground
-from gptcore.knowledge.kagnet import KagNET, Questions, explained
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.examples import show
@@ -31,6 +27,10 @@ from gptcore.nlu.own_rows import TYPED, own_example, read_own_rows
 from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import perplexity
+from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
+from gptcore.papers.graphs.graph import KnowledgeGraph, path_in_words
+from gptcore.papers.graphs.grounded import Concepts, Ways, ground
+from gptcore.papers.graphs.kagnet import KagNET, Questions, explained
 from gptcore.text.tokenizer import Tokenizer
 
 PREDICTION = "prediction"

@@ -136,7 +136,7 @@ class Step(nn.Module):
 
 _READ_TOO = ("scores", "attention_scores", "widened", "narrowed")
 """Methods of blocks that read their weights, too (:class:`gptcore.models.network.LayerStates`, and blocks of
-:mod:`gptcore.models.knowledge_encoder`, whose inner layers meet)."""
+:mod:`gptcore.papers.graphs.knowledge_encoder`, whose inner layers meet)."""
 
 
 def shard(step: Step) -> None:

@@ -40,7 +40,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from gptcore.machine import process
 
-WARM_MODULES = ("gptcore.training.finetune", "gptcore.training.pretrain", "gptcore.training.adapt")
+WARM_MODULES = ("gptcore.training.finetune", "gptcore.training.pretrain", "gptcore.papers.abstracts.adapt")
 """Jobs that are many and short, as fine-tunes are, and the trials of a sweep and the cells of a table."""
 _REQUEST_BYTES = 65_536  # the longest message
 _POLL_SECONDS = 0.05

@@ -25,9 +25,9 @@ from gptcore.data.masking import Masking
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
-from gptcore.models.knowledge_encoder import KnowledgeEncoder
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.objectives.objective import PretrainingObjective, Text, exponential, summed_metrics
+from gptcore.papers.graphs.knowledge_encoder import KnowledgeEncoder
 
 
 class Counted:

@@ -28,8 +28,8 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.nlu.inputs import MARKS, TaskBatch
 from gptcore.nlu.rows import Rows
-from gptcore.objectives.distillation import Counted, layer_losses
 from gptcore.objectives.losses import combined_loss, fused_language_model_loss, sequence_weights
+from gptcore.papers.students.distillation import Counted, layer_losses
 
 _MICRO_TOKENS = 8192
 """Padded tokens that go through the network at once: a RACE batch at paper size has 65 536. The update is the
@@ -196,7 +196,7 @@ def taught_classifier(
 
 
 _LAYER_LOSSES = ("embedding", "hidden", "attention")
-"""In the order of :func:`gptcore.objectives.distillation.layer_losses`."""
+"""In the order of :func:`gptcore.papers.students.distillation.layer_losses`."""
 
 
 def _of_layers(config: DistilConfig) -> DistilConfig:

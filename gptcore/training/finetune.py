@@ -53,8 +53,8 @@ from gptcore.nlu.inputs import RowReader, released_part_tokens
 from gptcore.nlu.metrics import needs_threshold, stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, numbered_rows, split_rows
-from gptcore.objectives.augmentation import WordProposer, augmented
 from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective, taught_classifier, taught_objective
+from gptcore.papers.students.augmentation import WordProposer, augmented
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.decision import move_decision
 from gptcore.training.job import Job, costs, runner

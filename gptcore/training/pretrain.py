@@ -35,15 +35,15 @@ from gptcore.config.distillation import check_teacher
 from gptcore.config.operations import pretraining_flops
 from gptcore.data.shards import Mentions, Shards
 from gptcore.families import FAMILIES
-from gptcore.knowledge.entities import ENTITIES_FILE, Entities
 from gptcore.machine import process, rng
 from gptcore.machine.device import pays_to_compile, pick_dtype
 from gptcore.machine.distributed import Step, World, shard, whole
 from gptcore.models.files.layout import read_model
-from gptcore.models.knowledge_encoder import KnowledgeEncoder
 from gptcore.models.network import Network, build_model, load_model
-from gptcore.objectives.distillation import Distilled
 from gptcore.objectives.objective import PretrainingObjective, Text
+from gptcore.papers.graphs.entities import ENTITIES_FILE, Entities
+from gptcore.papers.graphs.knowledge_encoder import KnowledgeEncoder
+from gptcore.papers.students.distillation import Distilled
 from gptcore.training.job import Job, finish_language_model, runner
 from gptcore.training.loop import Trainer, Training
 from gptcore.training.optim import pretraining_schedule

@@ -24,8 +24,8 @@ from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import ngram_perplexity
-from gptcore.evaluation.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
-from gptcore.prompting import tasks as prompt_tasks
+from gptcore.papers.analyses.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
+from gptcore.papers.prompting import tasks as prompt_tasks
 from gptcore.text.corpus import build_corpus
 from gptcore.text.parts import part_files, read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
@@ -47,7 +47,7 @@ SEED = 42
 @task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)
 def generate_world(store: Store, seed: int = SEED) -> Artifact:
     """Generate the world of ``seed`` in public file formats: `books/`, `datasets/<Folder>/...`, and others."""
-    from gptcore.storyworld.write import generate
+    from gptcore.papers.storyworld.write import generate
 
     recipe = recipe_of("storyworld", {"seed": seed}, {})
 
@@ -242,7 +242,7 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
     """Count the 8-grams of every test set that stand in a corpus' training documents, and in the set's own train rows.
 
     The manifest's counts hold "sets", for each test set by name "corpus" and "train" with what
-    :class:`gptcore.evaluation.overlap.Overlap` has; "train" is None where the task has no training rows.
+    :class:`gptcore.papers.analyses.overlap.Overlap` has; "train" is None where the task has no training rows.
 
     :raises InputError: missing or broken data.
     """

@@ -20,9 +20,9 @@ from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import NgramModel, UnigramModel
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
-from gptcore.prompting.items import SEED, PromptResult
-from gptcore.prompting.rows import Selection
-from gptcore.prompting.tasks import PromptTask
+from gptcore.papers.prompting.items import SEED, PromptResult
+from gptcore.papers.prompting.rows import Selection
+from gptcore.papers.prompting.tasks import PromptTask
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map
@@ -271,7 +271,7 @@ def answer_prompts(
         def produce(out: Path) -> dict[str, Any]:
             from gptcore.machine.device import pick_device
             from gptcore.models.network import load_language_model
-            from gptcore.prompting.score import answer
+            from gptcore.papers.prompting.score import answer
 
             network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
             words, meter = _words(store, model), Meter("prompted", "prompts")

@@ -19,7 +19,7 @@ from gptcore.base.settings import recorded
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.config.operations import pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
-from gptcore.knowledge.entities import ENTITY_SIZES
+from gptcore.papers.graphs.entities import ENTITY_SIZES
 from tasks.jobs import hosts
 from tasks.jobs.placement import processes_and_threads, slots
 from tasks.report.card import amount, cost, start_note, synthetic_note, write_pretrained_card

@@ -20,10 +20,10 @@ from uuid import UUID
 from prefect import Task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
-from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.settings import off_settings
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig, PretrainConfig, network_config
 from gptcore.families import FAMILIES
+from gptcore.papers.abstracts.config import AdaptConfig
 from tasks.jobs.devices import SpeedUnknown, training_speed, visible_gpus
 from tasks.jobs.launch import run_job
 from tasks.jobs.placement import on_cluster, slots_and_threads

@@ -36,7 +36,7 @@ from gptcore.nlu.readers import Example, load_task
 from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.rows import Rows, TaskRows
 from gptcore.objectives.task import FinetuneData, finetune_objective
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.training.loop import Trainer, Training

@@ -14,8 +14,8 @@ from gptcore.config.operations import MASK_SHARE
 from gptcore.data.feed import Objective
 from gptcore.families import FAMILIES
 from gptcore.models.network import Network, build_model
-from gptcore.objectives.distillation import Distilled
 from gptcore.objectives.objective import PretrainingObjective
+from gptcore.papers.students.distillation import Distilled
 
 
 def preset_of(family: str, preset: str) -> tuple[NetworkConfig, PretrainConfig, DistilConfig]:

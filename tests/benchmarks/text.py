@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.clean import clean, split_clean, splitter
 from gptcore.text.counting import count_words

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcore.storyworld.web import archive
+from gptcore.papers.storyworld.web import archive
 from tasks.store.store import Store
 from tests.flows.world import small_world
 

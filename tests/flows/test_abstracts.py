@@ -11,20 +11,20 @@ import pytest
 import torch
 import transformers
 
-from flows import abstracts
 from flows.cli.main import main
-from flows.forms.generation import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
-from flows.forms.generation_checks import check_blocks
-from gptcore.abstracts.config import EVALUATION, SWEEPS
-from gptcore.abstracts.documents import SEPARATOR, START_OF_TEXT
+from flows.papers.abstracts import flow as abstracts
+from flows.papers.abstracts.checks import check_blocks
+from flows.papers.abstracts.forms import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size
 from gptcore.models.network import load_model
-from gptcore.storyworld.web import archive
+from gptcore.papers.abstracts.config import EVALUATION, SWEEPS
+from gptcore.papers.abstracts.documents import SEPARATOR, START_OF_TEXT
+from gptcore.papers.storyworld.web import archive
 from gptcore.text.byte_bpe import ByteTokenizer
+from tasks.papers.abstracts.stages import FILE, read_written
 from tasks.report.analysis import Analysis
 from tasks.report.figures import Figure
-from tasks.stages.papers import FILE, read_written
 from tasks.store.artifact import Recipe
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker

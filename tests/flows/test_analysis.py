@@ -14,18 +14,18 @@ import matplotlib.image
 import pytest
 
 from flows import analysis as module
-from flows.analysis import analyses
-from flows.analysis.paper import ablations
 from flows.cli.main import main
 from flows.forms.parameters import AnalysisParameters
+from flows.papers.analyses import analyses
+from flows.papers.analyses.paper import ablations
 from flows.trainings import leaderboard
 from flows.trainings.grid import Arm, Grid, arms_of, grid_of
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, preset_named
-from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
-from gptcore.prompting.tasks import evaluation_texts
+from gptcore.papers.analyses.overlap import build_set, find_in_texts, overlap, wanted_hashes
+from gptcore.papers.prompting.tasks import evaluation_texts
 from gptcore.text.parts import read_corpus
 from tasks.report import analysis as analysis_report
 from tasks.report.analysis import Analysis
@@ -265,7 +265,7 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
 
 
 def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
-    from flows.analysis import paper
+    from flows.papers.analyses import paper
 
     scores = {"0": 0.3, "1": 0.5, "2": 0.4}
     counts = {seed: {"counts": {"dev/score": score, "test/score": 0.9}} for seed, score in scores.items()}
@@ -312,8 +312,8 @@ def test_an_analysis_costs_two_files_that_are_there() -> None:
     """Beside its own file a table of analyses, and the deployments that are made from it."""
     assert naming("toy_analysis", "pieces of the books") == []
     named = {str(path.relative_to(ROOT)) for path in naming(r"flows\.analysis\.overlap", "analysis-overlap")}
-    assert named == {"flows/analysis/analyses.toml", "flows/analysis/overlap.py"}
-    assert "flows.analysis.overlap.overlap" in (ROOT / "prefect.yaml").read_text(encoding="utf-8")
+    assert named == {"flows/papers/analyses/analyses.toml", "flows/papers/analyses/overlap.py"}
+    assert "flows.papers.analyses.overlap.overlap" in (ROOT / "prefect.yaml").read_text(encoding="utf-8")
 
 
 def test_an_analysis_of_another_package_goes_the_whole_way(

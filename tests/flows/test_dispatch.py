@@ -15,18 +15,18 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
-from flows import abstracts
 from flows.cli.main import main
-from flows.forms.generation import AbstractsTablesParameters
+from flows.papers.abstracts import flow as abstracts
+from flows.papers.abstracts.forms import AbstractsTablesParameters
 from flows.trainings import dispatch, train
 from flows.trainings.dispatch import ChildFailed, dispatch_training
 from flows.trainings.failures import CellsFailed
 from flows.trainings.train import REQUESTS, Policy, policy_for, run_all
-from gptcore.abstracts.config import SWEEPS
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, EncoderConfig, FinetuneConfig, PretrainConfig
 from gptcore.config.sizes import Size
+from gptcore.papers.abstracts.config import SWEEPS
 from tasks.jobs import launch
 from tasks.jobs.launch import JobDiverged
 from tasks.stages.finetune import FinetuneRequest

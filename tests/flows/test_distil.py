@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from flows.analysis import students as analysis
-from flows.distil import distil
 from flows.finetune import finetune_all
 from flows.forms.checks import check_taught
 from flows.forms.fields import form_named
@@ -20,8 +18,10 @@ from flows.forms.parameters import (
     FinetuneParameters,
     StudentsParameters,
 )
-from flows.forms.students import ablations_of, check_teacher
 from flows.inference import export
+from flows.papers.analyses import students as analysis
+from flows.papers.students.checks import ablations_of, check_teacher
+from flows.papers.students.flow import distil
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, network_config, preset_named
 from gptcore.evaluation import speed

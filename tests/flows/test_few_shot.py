@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from flows.cli.main import main
-from flows.few_shot import few_shot
-from flows.forms.generation import FewShotParameters
+from flows.papers.abstracts.forms import FewShotParameters
+from flows.papers.prompting.flow import few_shot
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
-from gptcore.prompting.tasks import PROMPT_TASKS
+from gptcore.papers.prompting.tasks import PROMPT_TASKS
 from tasks.report.analysis import Analysis
 from tasks.stages.evaluation import FILE
 from tasks.store.store import Store
@@ -193,7 +193,7 @@ def test_a_tokenizer_that_is_given_is_learnt_by_no_size(
     found: list[Analysis], store: str, world: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizers = Store(store).list("tokenizer")
-    monkeypatch.setattr("flows.few_shot.SIZES", {"demo": SIZES["demo"][:1]})
+    monkeypatch.setattr("flows.papers.prompting.flow.SIZES", {"demo": SIZES["demo"][:1]})
     (shots,) = run(store, world, tokenizer="latest", tasks=["mrpc"], shots=[0])
     others = ["f1, contextual calibration", "f1, total", "f1, unconditional", "accuracy"]
     assert [row[1] for row in shots.rows] == ["f1, per token", *others], "another measure comes last"

@@ -19,13 +19,13 @@ from flows.forms.run_names import run_name
 from flows.trainings import train as module
 from flows.trainings.rates import _as_table, _best
 from flows.trainings.train import show_progress
-from gptcore.abstracts.config import PRESETS, SWEEPS, AdaptConfig, SweepTable, at_size
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, ModelConfig, preset_named
 from gptcore.families import FAMILIES
 from gptcore.nlu.registry import task_settings, task_spec
-from tasks.report.abstracts import cells
+from gptcore.papers.abstracts.config import PRESETS, SWEEPS, AdaptConfig, SweepTable, at_size
+from tasks.papers.abstracts.report import cells
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.references import checkpoint_label

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from flows.analysis import students as analysis
 from flows.finetune import finetune
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters, StudentsParameters
 from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_preset
+from flows.papers.analyses import students as analysis
 from flows.trainings.grid import arms_of
 from gptcore.base.errors import InputError
 from gptcore.evaluation.speed import KINDS

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from flows.forms.knowledge import KnowledgeParameters, ReasonParameters
 from flows.inference import explain
-from flows.knowledge.flow import knowledge
-from flows.knowledge.reason import reason
+from flows.papers.graphs.flow import knowledge
+from flows.papers.graphs.forms import KnowledgeParameters, ReasonParameters
+from flows.papers.graphs.reason import reason
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import mark_synthetic
-from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.knowledge import FOLDER, write_graph
+from gptcore.papers.graphs.graph import KnowledgeGraph
+from gptcore.papers.storyworld.formats import Writer
+from gptcore.papers.storyworld.knowledge import FOLDER, write_graph
 from tasks.report.analysis import Analysis
 from tasks.report.suites import read_leaderboard
 from tasks.store.store import Store

@@ -23,15 +23,15 @@ from flows.cli.init_task import init_task
 from flows.cli.main import main
 from flows.deployments.deploy import deploy
 from flows.deployments.settings import Settings
-from flows.few_shot import few_shot
 from flows.finetune import finetune, finetune_all
 from flows.forms.checks import chosen_tasks
 from flows.forms.choices import with_own_tasks
 from flows.forms.fields import OWN_TASKS
-from flows.forms.generation import FewShotParameters
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, SweepParameters
 from flows.inference import predict
-from flows.sweep.flow import sweep
+from flows.papers.abstracts.forms import FewShotParameters
+from flows.papers.prompting.flow import few_shot
+from flows.papers.sweep.flow import sweep
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.registry import BEYOND, REGISTRY

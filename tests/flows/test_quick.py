@@ -18,13 +18,13 @@ from typing import get_type_hints
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from flows.analysis import analyses
 from flows.cli.main import parser
 from flows.cli.options import Command, CommandParser, read_commands
 from flows.cli.run import say_next
 from flows.forms import generation, knowledge, parameters
 from flows.forms.fields import given_fields, options_of
 from flows.forms.readers import toml_file
+from flows.papers.analyses import analyses
 from gptcore.families import offered
 from tasks.report.rows import Cell, Row
 from tasks.report.suites import kept_leaderboard

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from flows.analysis import analyses, budgets
 from flows.forms.checks import check_graph
 from flows.forms.parameters import (
     AnalysisParameters,
@@ -22,8 +21,9 @@ from flows.forms.parameters import (
     StudentsParameters,
 )
 from flows.forms.settings import chosen_preset, distilled_preset
-from flows.forms.students import ablations_of, plans, students_of, teachers_form
-from flows.knowledge.graph import mentioned
+from flows.papers.analyses import analyses, budgets
+from flows.papers.graphs.graph import mentioned
+from flows.papers.students.checks import ablations_of, plans, students_of, teachers_form
 from flows.trainings.chain import Chain
 from flows.trainings.grid import Arm
 from gptcore.base.errors import InputError
@@ -31,11 +31,11 @@ from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
 from gptcore.data.shards import Mentions
 from gptcore.families import FAMILIES
-from gptcore.knowledge.config import TransEConfig
-from gptcore.knowledge.graph import KnowledgeGraph
 from gptcore.objectives.masked import MASKED_WORDS_AND_SENTENCE_ORDER
+from gptcore.papers.graphs.config import TransEConfig
+from gptcore.papers.graphs.graph import KnowledgeGraph
+from tasks.papers.graphs.stages import link_entities
 from tasks.report.analysis import Analysis
-from tasks.stages.graph import link_entities
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -211,7 +211,7 @@ def test_pairs_are_told_by_each_models_own_head(world: tuple[str, str], store: s
 def test_entities_are_left_out_in_fine_tuning_and_untold_in_pre_training(
     world: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.knowledge import graph
+    from flows.papers.graphs import graph
 
     monkeypatch.setattr(graph, "TransEConfig", partial(TransEConfig, steps=3, dim=8, eval_facts=5))
     books, datasets = world

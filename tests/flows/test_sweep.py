@@ -13,15 +13,15 @@ import pytest
 
 from flows.cli import main as cli
 from flows.forms.parameters import SweepParameters
-from flows.sweep.flow import TrialInputs
+from flows.papers.sweep.flow import TrialInputs
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo
-from gptcore.sweep.plan import Rung, Trial, read_plan, shortened
+from gptcore.papers.sweep.plan import Rung, Trial, read_plan, shortened
 from gptcore.text.parts import read_corpus
 from gptcore.text.tokenizer import Tokenizer
+from tasks.papers.sweep.report import Outcome, SweepResult
 from tasks.report.suites import EXPERIMENT as LEADERBOARD
-from tasks.report.sweep import Outcome, SweepResult
 from tasks.stages.pretrain import PretrainRequest
 from tasks.store.lineage import ancestor
 from tasks.store.store import Store
@@ -52,7 +52,7 @@ BY_BITS: dict[str, Any] = {
 
 
 def run(world: tuple[str, str], store: str, plan: dict[str, Any], **form: Any) -> SweepResult:
-    from flows.sweep.flow import sweep
+    from flows.papers.sweep.flow import sweep
 
     books, datasets = world
     places = {"store": store, "corpus": books, "datasets": datasets, "jobs": 3}
@@ -86,7 +86,7 @@ def ended(world: tuple[str, str], store: str, others: frozenset[str]) -> dict[st
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.sweep.flow.survivors", ctrl_c)
+        patch.setattr("flows.papers.sweep.flow.survivors", ctrl_c)
         with pytest.raises(KeyboardInterrupt):
             run(world, store, BY_BITS)
     (sweep,) = own(others)
@@ -257,7 +257,7 @@ def reaching(monkeypatch: pytest.MonkeyPatch, fails: set[tuple[int, int]], error
             for n in tried[-1]
         }
 
-    monkeypatch.setattr("flows.sweep.flow.run_rung", run_rung)
+    monkeypatch.setattr("flows.papers.sweep.flow.run_rung", run_rung)
     return tried
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.forms.parameters import PipelineParameters
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld.write import generate
 from tasks.report.leaderboard import Leaderboard
 from tests.expected import expected
 from tests.gptcore.tiny_blimp import write_blimp

@@ -33,9 +33,9 @@ from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.readers import iterate_test, labelled_splits, load_task
 from gptcore.nlu.readers.winograd import read_dprd
 from gptcore.nlu.registry import REGISTRY, task_spec
-from gptcore.prompting.tasks import PROMPT_TASKS
-from gptcore.storyworld.beyond import prompted
-from gptcore.storyworld.formats import Writer
+from gptcore.papers.prompting.tasks import PROMPT_TASKS
+from gptcore.papers.storyworld.beyond import prompted
+from gptcore.papers.storyworld.formats import Writer
 from gptcore.text.corpus import build_corpus
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.sources import RawCorpus

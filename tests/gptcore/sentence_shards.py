@@ -9,7 +9,7 @@ import numpy as np
 
 from gptcore.data.masking import PieceTable
 from gptcore.data.shards import Shards, write_shards
-from gptcore.knowledge.entities import Gazetteer
+from gptcore.papers.graphs.entities import Gazetteer
 
 PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4
 

@@ -15,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore import GPT
-from gptcore.abstracts.config import EVALUATION, SPLIT, SWEEPS, SamplingConfig
-from gptcore.abstracts.documents import (
+from gptcore.base.errors import InputError
+from gptcore.config import ModelConfig
+from gptcore.data.shards import Shards
+from gptcore.papers.abstracts.config import EVALUATION, SPLIT, SWEEPS, SamplingConfig
+from gptcore.papers.abstracts.documents import (
     CATEGORIES,
     N_MARKS,
     SPLITS,
@@ -34,12 +37,9 @@ from gptcore.abstracts.documents import (
     split_by_date,
     write_texts,
 )
-from gptcore.abstracts.measures import FieldClassifier, Written, balanced, key_term, measures
-from gptcore.abstracts.write import future_words, title_words, write_abstracts
-from gptcore.base.errors import InputError
-from gptcore.config import ModelConfig
-from gptcore.data.shards import Shards
-from gptcore.storyworld.web import archive
+from gptcore.papers.abstracts.measures import FieldClassifier, Written, balanced, key_term, measures
+from gptcore.papers.abstracts.write import future_words, title_words, write_abstracts
+from gptcore.papers.storyworld.web import archive
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.tokenizer import Tokenizer

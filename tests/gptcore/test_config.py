@@ -14,14 +14,14 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcore.abstracts.config import AdaptConfig
 from gptcore.base.errors import InputError
 from gptcore.base.settings import off_settings, recorded, replace_settings
 from gptcore.config import PRESETS, FinetuneConfig, ModelConfig, PretrainConfig, check_same_shape, preset_named
 from gptcore.evaluation.bits import bits_per_byte
-from gptcore.knowledge.config import GroundingConfig, KagNETConfig, TransEConfig
-from gptcore.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, fewer_rows, read_plan, rungs, shortened, survivors
-from gptcore.sweep.space import Choice, Range, Value, draw
+from gptcore.papers.abstracts.config import AdaptConfig
+from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig, TransEConfig
+from gptcore.papers.sweep.plan import BITS, LOSS, SCORE, Plan, Rung, fewer_rows, read_plan, rungs, shortened, survivors
+from gptcore.papers.sweep.space import Choice, Range, Value, draw
 from tests.expected import expected as table_of
 
 

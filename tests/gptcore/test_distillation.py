@@ -19,7 +19,9 @@ from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network, build_model
 from gptcore.models.transformer import GPT
-from gptcore.objectives.distillation import (
+from gptcore.objectives.losses import WordScores, fused_soft_target_loss
+from gptcore.objectives.objective import Text
+from gptcore.papers.students.distillation import (
     HIDDEN_WORDS,
     NEXT_TOKENS,
     Distilled,
@@ -27,8 +29,6 @@ from gptcore.objectives.distillation import (
     distillation_objective,
     start_from_teacher,
 )
-from gptcore.objectives.losses import WordScores, fused_soft_target_loss
-from gptcore.objectives.objective import Text
 from tests.expected import expected as table_of
 
 V, B, T = 37, 3, 10

@@ -16,10 +16,10 @@ from gptcore.base.errors import InputError
 from gptcore.data.masking import PieceTable
 from gptcore.data.sentence_pairs import SentencePairs
 from gptcore.data.shards import Mentions, Shards, mask_entities
-from gptcore.knowledge.entities import Entities, Gazetteer, meant, read_links
-from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.knowledge import GRAPH, facts, write_chronicle
+from gptcore.papers.graphs.entities import Entities, Gazetteer, meant, read_links
+from gptcore.papers.graphs.graph import KnowledgeGraph
+from gptcore.papers.storyworld.formats import Writer
+from gptcore.papers.storyworld.knowledge import GRAPH, facts, write_chronicle
 from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import FIRST, TAILS, gazetteer, sentence_shards, table

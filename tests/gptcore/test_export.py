@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore import GPT, ModelConfig, Tokenizer
-from gptcore.abstracts.documents import Paper, document, document_ids
 from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate
 from gptcore.models.files.decoders import SPECIAL_NAMES
 from gptcore.models.files.folder import export_release
 from gptcore.models.files.layout import export_hugging_face
+from gptcore.papers.abstracts.documents import Paper, document, document_ids
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from tests.realdata import real_data

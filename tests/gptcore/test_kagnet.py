@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gptcore.knowledge.config import GroundingConfig, KagNETConfig
-from gptcore.knowledge.graph import KnowledgeGraph
-from gptcore.knowledge.grounded import Concepts, Coverage, Grounded, Mention, Ways, bases, ground, shares
-from gptcore.knowledge.kagnet import KagNET, Questions, choice_loss, explained, softmax_in_groups
 from gptcore.nlu.examples import Example
-from gptcore.training.kagnet import kagnet_objective
+from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
+from gptcore.papers.graphs.graph import KnowledgeGraph
+from gptcore.papers.graphs.grounded import Concepts, Coverage, Grounded, Mention, Ways, bases, ground, shares
+from gptcore.papers.graphs.kagnet import KagNET, Questions, choice_loss, explained, softmax_in_groups
+from gptcore.papers.graphs.train_kagnet import kagnet_objective
 from tests.expected import expected as table_of
 
 FACTS = table_of(__file__, "FACTS")

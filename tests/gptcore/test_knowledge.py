@@ -21,9 +21,15 @@ from safetensors.torch import load_file
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
-from gptcore.knowledge.config import TransEConfig
-from gptcore.knowledge.graph import KnowledgeGraph, graph_files, read_graph
-from gptcore.knowledge.transe import (
+from gptcore.machine import process
+from gptcore.machine.distributed import World
+from gptcore.nlu.readers import load_task
+from gptcore.nlu.readers.tasks import labelled_splits
+from gptcore.nlu.registry import task_spec
+from gptcore.papers.graphs import train_vectors as vectors
+from gptcore.papers.graphs.config import TransEConfig
+from gptcore.papers.graphs.graph import KnowledgeGraph, graph_files, read_graph
+from gptcore.papers.graphs.transe import (
     Facts,
     TransE,
     by_relation,
@@ -33,14 +39,8 @@ from gptcore.knowledge.transe import (
     ranks,
     transe_objective,
 )
-from gptcore.machine import process
-from gptcore.machine.distributed import World
-from gptcore.nlu.readers import load_task
-from gptcore.nlu.readers.tasks import labelled_splits
-from gptcore.nlu.registry import task_spec
-from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.knowledge import FOLDER, QUESTIONS, links, reached, write_graph
-from gptcore.training import vectors
+from gptcore.papers.storyworld.formats import Writer
+from gptcore.papers.storyworld.knowledge import FOLDER, QUESTIONS, links, reached, write_graph
 from tests.expected import expected as table_of
 from tests.gptcore.jobs import stopped_and_resumed, wait_for_checkpoint
 
@@ -405,7 +405,7 @@ def test_kill_9_of_a_child_then_resume_is_exact(straight: Path, tmp_path: Path) 
     job = job_for(tmp_path, tmp_path / "killed")
     path = tmp_path / "job.json"
     path.write_text(json.dumps(job))
-    command = [sys.executable, "-m", "gptcore.training.vectors", str(path)]
+    command = [sys.executable, "-m", "gptcore.papers.graphs.train_vectors", str(path)]
     child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
     wait_for_checkpoint(job, child)
     child.kill()

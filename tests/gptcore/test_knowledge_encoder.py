@@ -19,11 +19,11 @@ from gptcore.config import KnowledgeEncoderConfig
 from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
-from gptcore.models.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.models.network import load_model
 from gptcore.objectives import masked_data
 from gptcore.objectives.losses import IGNORE_INDEX
 from gptcore.objectives.masked import MaskedWordsAndEntities, entities_objective
+from gptcore.papers.graphs.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import N_VOCAB, gazetteer
 

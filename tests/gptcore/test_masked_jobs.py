@@ -19,9 +19,9 @@ from gptcore.config import NetworkConfig, network_config
 from gptcore.data.masking import PieceTable
 from gptcore.data.shards import write_shards
 from gptcore.families import FAMILIES
-from gptcore.knowledge.entities import Entities, Gazetteer, link_shards
 from gptcore.machine import process
 from gptcore.models.network import build_model, load_model
+from gptcore.papers.graphs.entities import Entities, Gazetteer, link_shards
 from gptcore.training import pretrain
 from tests.expected import expected
 from tests.gptcore import jobs

@@ -9,8 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 
-from gptcore.abstracts import measures as module
-from gptcore.abstracts.measures import Written, balanced, copied, has_latex, key_term, measures, self_bleu, tokens
+from gptcore.papers.abstracts import measures as module
+from gptcore.papers.abstracts.measures import (
+    Written,
+    balanced,
+    copied,
+    has_latex,
+    key_term,
+    measures,
+    self_bleu,
+    tokens,
+)
 from tests.expected import expected as table_of
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)

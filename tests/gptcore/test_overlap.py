@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.evaluation import overlap as module
-from gptcore.evaluation.overlap import (
+from gptcore.papers.analyses.overlap import (
     Overlap,
     build_set,
     find_in_corpus,
@@ -25,7 +25,7 @@ from gptcore.evaluation.overlap import (
     overlap,
     wanted_hashes,
 )
-from gptcore.prompting.tasks import PROMPT_TASKS, PROMPTED, evaluation_texts, fingerprint
+from gptcore.papers.prompting.tasks import PROMPT_TASKS, PROMPTED, evaluation_texts, fingerprint
 from gptcore.text.parts import Parts
 from tests.realdata import real_data
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.models.transformer import GPT
-from gptcore.prompting import reading
-from gptcore.prompting.items import Decoding, FreeForm, Rows
-from gptcore.prompting.likelihoods import STOP_WORDS, said_words
-from gptcore.prompting.measures import (
+from gptcore.papers.prompting import reading
+from gptcore.papers.prompting.items import Decoding, FreeForm, Rows
+from gptcore.papers.prompting.likelihoods import STOP_WORDS, said_words
+from gptcore.papers.prompting.measures import (
     always_unknown,
     article_baselines,
     bleu,
@@ -29,8 +29,8 @@ from gptcore.prompting.measures import (
     rouge,
     sentences,
 )
-from gptcore.prompting.rows import select
-from gptcore.prompting.score import answer
+from gptcore.papers.prompting.rows import select
+from gptcore.papers.prompting.score import answer
 from gptcore.text.byte_bpe import ByteTokenizer
 from tests.gptcore.test_prompting import ITEMS, TEXT, TOKENIZER, model, put, task, total
 from tests.realdata import real_data
@@ -157,13 +157,13 @@ def test_the_likeliest_word_that_is_no_stop_word(
     table: dict[str, dict[str, float]], word: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Told, "TABLE", {**Told.TABLE, **table})
-    monkeypatch.setattr("gptcore.prompting.likelihoods._CANDIDATES", together)
+    monkeypatch.setattr("gptcore.papers.prompting.likelihoods._CANDIDATES", together)
     assert said([0]) == [word]
     assert said([0], [0, 1], [0]) == [word, "cat", word]  # each as if it were alone
 
 
 def test_where_there_are_stop_words_only_the_likeliest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gptcore.prompting.likelihoods.STOP_WORDS", {"the", "cat", "car", "s"})
+    monkeypatch.setattr("gptcore.papers.prompting.likelihoods.STOP_WORDS", {"the", "cat", "car", "s"})
     assert said([0]) == ["the"]
 
 

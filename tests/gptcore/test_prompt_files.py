@@ -10,10 +10,10 @@ import pytest
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.readers.winograd import Pronoun, read_wsc273
-from gptcore.prompting import reading
-from gptcore.prompting.items import MultipleChoice
-from gptcore.prompting.measures import article_baselines, is_word, rouge
-from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
+from gptcore.papers.prompting import reading
+from gptcore.papers.prompting.items import MultipleChoice
+from gptcore.papers.prompting.measures import article_baselines, is_word, rouge
+from gptcore.papers.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
 from tests.expected import expected
 from tests.realdata import real_data
 

@@ -17,15 +17,15 @@ import pytest
 from gptcore.models.incremental import open_reader
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY
-from gptcore.prompting import measures, reading, score
-from gptcore.prompting import rows as prompt_rows
-from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Rows, WinogradSchema
-from gptcore.prompting.likelihoods import said_words
-from gptcore.prompting.measures import bleu, rouge
-from gptcore.prompting.rows import dataset_item, draw_examples, select
-from gptcore.prompting.tasks import PROMPT_TASKS, PUBLISHED_PROMPTED, prompt_task
-from gptcore.storyworld.beyond import prompted
-from gptcore.storyworld.formats import Writer, datasets
+from gptcore.papers.prompting import measures, reading, score
+from gptcore.papers.prompting import rows as prompt_rows
+from gptcore.papers.prompting.items import FreeForm, Graded, MultipleChoice, Rows, WinogradSchema
+from gptcore.papers.prompting.likelihoods import said_words
+from gptcore.papers.prompting.measures import bleu, rouge
+from gptcore.papers.prompting.rows import dataset_item, draw_examples, select
+from gptcore.papers.prompting.tasks import PROMPT_TASKS, PUBLISHED_PROMPTED, prompt_task
+from gptcore.papers.storyworld.beyond import prompted
+from gptcore.papers.storyworld.formats import Writer, datasets
 from tests.expected import expected
 from tests.gptcore.test_prompting import TOKENIZER, model, put, task
 
@@ -86,7 +86,7 @@ def test_rows_of_choices_and_grades_are_asked_as_they_should_be() -> None:
 # first generated sentence; 3.5: greedy.
 SETTINGS: dict[str, tuple[str, str | None, dict[str, Any]]] = expected(__file__, "SETTINGS")
 MEASURES, BASELINES = (expected(__file__, table) for table in ("MEASURES", "BASELINES"))
-"""Task -> the name of a function of :mod:`gptcore.prompting.measures`."""
+"""Task -> the name of a function of :mod:`gptcore.papers.prompting.measures`."""
 
 
 def test_there_are_no_other_tasks() -> None:

@@ -20,11 +20,19 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, PromptTemplate
-from gptcore.prompting.items import FreeForm, Graded, MultipleChoice, Normalisation, PromptResult, Rows, WinogradSchema
-from gptcore.prompting.likelihoods import answer_likelihoods
-from gptcore.prompting.rows import dataset_item, draw_examples, prompt_without_content, prompts, select
-from gptcore.prompting.score import answer
-from gptcore.prompting.tasks import PROMPT_TASKS, PromptTask, prompt_task
+from gptcore.papers.prompting.items import (
+    FreeForm,
+    Graded,
+    MultipleChoice,
+    Normalisation,
+    PromptResult,
+    Rows,
+    WinogradSchema,
+)
+from gptcore.papers.prompting.likelihoods import answer_likelihoods
+from gptcore.papers.prompting.rows import dataset_item, draw_examples, prompt_without_content, prompts, select
+from gptcore.papers.prompting.score import answer
+from gptcore.papers.prompting.tasks import PROMPT_TASKS, PromptTask, prompt_task
 from gptcore.text.byte_bpe import ByteTokenizer
 
 TEXT = "the cat sat on the mat\n\nQ: who sat? A: yes no maybe, the dog -> positive negative 0 1 2 3 4 5 N/A "
@@ -245,8 +253,8 @@ def test_answers_of_many_prompts_are_scored_as_one_by_one(
 ) -> None:
     gpt = lstm() if recurrent else model(n_ctx=24)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gptcore.prompting.likelihoods._CACHE_BYTES", cache_bytes)
-        patch.setattr("gptcore.prompting.likelihoods._LOGITS", 3 * gpt.tokens.num_embeddings)
+        patch.setattr("gptcore.papers.prompting.likelihoods._CACHE_BYTES", cache_bytes)
+        patch.setattr("gptcore.papers.prompting.likelihoods._LOGITS", 3 * gpt.tokens.num_embeddings)
         found = answer_likelihoods(gpt, questions)
     for (prompt, answers), nats in zip(questions, found, strict=True):
         assert nats == pytest.approx([total(gpt, prompt, ids) for ids in answers], abs=1e-3)

@@ -15,9 +15,6 @@ import torch
 from safetensors.torch import load_file
 
 from gptcore import GPT
-from gptcore.abstracts import write
-from gptcore.abstracts.config import AdaptConfig, SamplingConfig
-from gptcore.abstracts.documents import N_MARKS
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig
@@ -29,6 +26,9 @@ from gptcore.machine.distributed import World
 from gptcore.models.network import load_model
 from gptcore.objectives.next_token import NEXT_TOKEN, language_model_objective
 from gptcore.objectives.objective import Text, perplexity
+from gptcore.papers.abstracts import write
+from gptcore.papers.abstracts.config import AdaptConfig, SamplingConfig
+from gptcore.papers.abstracts.documents import N_MARKS
 from gptcore.training import adapt, finetune, pretrain
 from gptcore.training.pretrain import ValidationMonitor
 from tests.expected import expected

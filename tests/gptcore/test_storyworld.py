@@ -22,11 +22,11 @@ from gptcore.base.errors import InputError
 from gptcore.base.filesystems import MARK, is_synthetic, mark_synthetic
 from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.floors import bag_of_words, best_constant
-from gptcore.storyworld import facts, formats, lexicon, narrate, stories
-from gptcore.storyworld.__main__ import main
-from gptcore.storyworld.lexicon import PEOPLE, TOPICS, Words, named
-from gptcore.storyworld.narrate import key
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld import facts, formats, lexicon, narrate, stories
+from gptcore.papers.storyworld.__main__ import main
+from gptcore.papers.storyworld.lexicon import PEOPLE, TOPICS, Words, named
+from gptcore.papers.storyworld.narrate import key
+from gptcore.papers.storyworld.write import generate
 from tests.expected import expected
 from tests.realdata import real_data
 
@@ -58,7 +58,7 @@ def texts(row: object) -> tuple[str, ...]:
 
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_order(small_world: Path, tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from gptcore.storyworld import generate; "
+    code = "import sys; from pathlib import Path; from gptcore.papers.storyworld import generate; "
     code += "generate(Path(sys.argv[1]), seed=5, books=3, characters=60_000, pages=80)"
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "again")], check=True, env=environment)

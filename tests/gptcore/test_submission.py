@@ -19,7 +19,7 @@ from gptcore.models.classifier import ClassificationModel
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import iterate_test
 from gptcore.nlu.registry import task_spec
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld.write import generate
 from tests.expected import expected as table_of
 from tests.gptcore.tiny_glue import save_model, texts_of, tokenizer, write_test_file, write_test_files
 from tests.gptcore.tiny_tasks import collate, sequences_of

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.config.sizes import PROMPT_SETTINGS
-from gptcore.prompting import reading
-from gptcore.prompting import rows as prompt_rows
-from gptcore.prompting.rows import digest
-from gptcore.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
-from gptcore.storyworld import web
-from gptcore.storyworld.beyond import ROWS, prompted
-from gptcore.storyworld.formats import Writer
-from gptcore.storyworld.lexicon import KINDS, Words
-from gptcore.storyworld.narrate import key
+from gptcore.papers.prompting import reading
+from gptcore.papers.prompting import rows as prompt_rows
+from gptcore.papers.prompting.rows import digest
+from gptcore.papers.prompting.tasks import PROMPT_TASKS, available_prompt_tasks, read_rows
+from gptcore.papers.storyworld import web
+from gptcore.papers.storyworld.beyond import ROWS, prompted
+from gptcore.papers.storyworld.formats import Writer
+from gptcore.papers.storyworld.lexicon import KINDS, Words
+from gptcore.papers.storyworld.narrate import key
 
 seeds = st.integers(0, 10**9)
 WORDS = Words()

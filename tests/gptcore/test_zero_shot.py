@@ -23,9 +23,9 @@ from gptcore.models.transformer import GPT
 from gptcore.nlu import task_spec
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.readers.winograd import read_dprd
-from gptcore.prompting.rows import select
-from gptcore.prompting.score import answer
-from gptcore.prompting.tasks import prompt_task
+from gptcore.papers.prompting.rows import select
+from gptcore.papers.prompting.score import answer
+from gptcore.papers.prompting.tasks import prompt_task
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from tests.expected import expected as table_of

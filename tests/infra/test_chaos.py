@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from gptcore.base.errors import InputError
-from gptcore.knowledge.entities import Gazetteer, read_links
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import iterate
+from gptcore.papers.graphs.entities import Gazetteer, read_links
 from tests.realdata import real_data
 from tests.trials import linking
 from tests.trials.chaos import proxy as proxies

@@ -13,7 +13,7 @@ from typing import Any
 
 from flows.cli.main import main
 from gptcore.config import presets
-from gptcore.storyworld import write
+from gptcore.papers.storyworld import write
 from tests.flows.world import OVERRIDES
 
 _SERVERS = ("prefect", "mlflow")

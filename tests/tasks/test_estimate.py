@@ -14,9 +14,9 @@ from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_n
 from gptcore.config.operations import network_flops, pretraining_flops, share_seen
 from gptcore.nlu.registry import task_settings, task_spec
 from tasks.jobs import devices
+from tasks.papers.abstracts.stages import AdaptRequest
 from tasks.stages import training as module
 from tasks.stages.finetune import FinetuneRequest
-from tasks.stages.papers import AdaptRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Distillation, about, estimate
 from tasks.store.artifact import Artifact, Recipe
@@ -118,7 +118,7 @@ def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:
 
 
 def test_an_adaptation_counts_the_papers_tokens(store: Store) -> None:
-    from gptcore.abstracts.config import AdaptConfig
+    from gptcore.papers.abstracts.config import AdaptConfig
 
     checkpoint = made(store, "pretrain", {}, model=recorded(preset_named("demo").model))
     rows = [{"split": "train", "bpe_tokens": 700}, {"split": "test", "bpe_tokens": 10**9}]

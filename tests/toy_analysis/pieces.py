@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.analysis.common import synthetic_notes
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
+from flows.papers.analyses.common import synthetic_notes
 from flows.trainings.chain import run_chain
 from tasks.report.analysis import Analysis, publish_all
 

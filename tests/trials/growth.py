@@ -32,7 +32,7 @@ import psutil
 
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld.write import generate
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.corpus import build_corpus
 from gptcore.text.counting import count_corpus

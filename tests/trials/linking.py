@@ -28,8 +28,8 @@ import numpy as np
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object
 from gptcore.data.masking import PieceTable
-from gptcore.knowledge.entities import Gazetteer
-from gptcore.knowledge.graph import KnowledgeGraph, read_graph
+from gptcore.papers.graphs.entities import Gazetteer
+from gptcore.papers.graphs.graph import KnowledgeGraph, read_graph
 from gptcore.text.tokenizer import Tokenizer
 
 TOKENS, LINKS = "wiki_token", "wiki_entity"

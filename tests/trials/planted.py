@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 import psutil
 
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld.write import generate
 from tests.trials.scenarios import free_ports, started
 
 ROOT = Path(__file__).resolve().parents[2]

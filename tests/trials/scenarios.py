@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from gptcore.storyworld.write import generate
+from gptcore.papers.storyworld.write import generate
 
 Settings = dict[str, dict[str, Any]]
 TASKS = ("rte", "cola")

@@ -160,7 +160,7 @@ def world(t: Trial) -> None:
     from gptcore.data.shards import write_shards
     from gptcore.nlu.encoded import encode_task
     from gptcore.nlu.registry import task_spec
-    from gptcore.storyworld.write import generate
+    from gptcore.papers.storyworld.write import generate
     from gptcore.text.byte_bpe import ByteTokenizer
     from gptcore.text.wordpiece import WordPieceTokenizer
 

@@ -1,0 +1,251 @@
+"""Abstracts from titles: arXiv's papers in, a GPT-2 fine-tuned on them, its losses and what it writes out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from prefect import flow
+
+from flows.forms.choices import list_checkpoints
+from flows.forms.run_names import from_form
+from flows.forms.settings import chosen_abstracts, language_overrides
+from flows.papers.abstracts.checks import check_no_pretraining, check_positions, chosen_tables
+from flows.papers.abstracts.forms import AbstractsParameters, AbstractsTablesParameters, GenerateParameters, OnPapers
+from flows.servers import signals
+from flows.trainings.chain import Books, books_to_shards, given_model, named_by_size, trained_model
+from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
+from flows.trainings.train import policy_for, run_all
+from gptcore.base.errors import InputError
+from gptcore.config import Preset
+from gptcore.config.sizes import SIZES, sized_preset
+from gptcore.papers.abstracts.config import BY_SIZE, SWEEPS, AdaptConfig, SweepTable, at_size
+from gptcore.text.sources import RawCorpus
+from tasks.jobs.placement import slots_and_threads
+from tasks.papers.abstracts.report import (
+    cells,
+    generated_page,
+    losses_table,
+    measures_table,
+    own_page,
+    sizes_table,
+    split_table,
+    sweep_table,
+)
+from tasks.papers.abstracts.stages import (
+    AdaptRequest,
+    collect_papers,
+    encode_abstracts,
+    read_written,
+    write_and_measure,
+)
+from tasks.report.analysis import Analysis, publish, publish_all
+from tasks.stages.corpus import generate_world
+from tasks.stages.tokenizer import pin_tokenizer
+from tasks.stages.training import Training
+from tasks.store.artifact import Artifact
+from tasks.store.counts import PaperIdsCounts, PretrainCounts
+from tasks.store.lineage import ancestor, own_tokenizer
+from tasks.store.store import Store
+
+
+@flow(name="abstracts", flow_run_name=from_form, persist_result=False)
+def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
+    """Fine-tune on titles and abstracts, from a pre-trained model and from random weights; write abstracts; compare.
+
+    :raises InputError: missing or broken input, before anything is computed from it.
+    """
+    signals.listen()
+    preset, own = chosen_abstracts(parameters)
+    arms = [dataclasses.replace(own.adapt, pretrained=pretrained) for pretrained in (True, False)]
+    store = Store(parameters.store)
+    papers, ids, checkpoint, _ = _inputs(store, parameters, preset, "adapt", arms)
+    arms = [_rated(store, checkpoint, parameters, "adapt", arm) for arm in arms]
+    jobs = parameters.jobs or 2  # both arms side by side
+    models = _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs)
+    sampling, titles = own.sampling, parameters.titles or own.titles
+    written = write_and_measure(store, models[0], papers, sampling, titles)
+    found = [
+        split_table(store, papers, ids),
+        losses_table(store, models, ids, checkpoint),
+        measures_table(store, written, ids),
+        generated_page(store, written, read_written(store, written), ids),
+    ]
+    if parameters.beside:
+        first = {named_by_size(store, checkpoint): (checkpoint, models[0])}
+        found.append(_beside(store, parameters, preset, own.adapt, first))
+    return publish_all(found, parameters.out)
+
+
+@flow(name="abstracts-tables", flow_run_name=from_form, persist_result=False)
+def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
+    """Tables 3 to 7 at the preset's scale: each changes one setting of 82M*; only what the store lacks is trained.
+
+    Where the language model is trained here, too, and no setting says its shape, one table more (``sizes``) has models
+    of other sizes: what Table 8 shows by released weights. Each is pre-trained like the preset's own.
+
+    :raises InputError: missing or broken input, before anything is computed from it.
+    :raises CellsFailed: at the end, where a training failed.
+    """
+    signals.listen()
+    wanted = chosen_tables(parameters)
+    preset, own = chosen_abstracts(parameters)
+    store = Store(parameters.store)
+    tables = [table for table in SWEEPS if table.name in wanted]
+    _, ids, checkpoint, books = _inputs(store, parameters, preset, "star", _swept(tables, own.star) or [own.star])
+    star = _rated(store, checkpoint, parameters, "star", own.star)
+    configs = _swept(tables, star)
+    jobs = parameters.jobs or slots_and_threads(0)[0]
+    failed: Failures = {}
+    names = {config: _difference(config, star) for config in configs}
+    requests = {name: AdaptRequest(store, ids, checkpoint, config) for config, name in names.items()}
+    models = _each_apart(requests, jobs, failed)
+    raise_if_all(failed, list(requests))
+    trained = {config: models[name] for config, name in names.items() if name in models}
+    found = publish_all([sweep_table(store, table, star, trained, ids, checkpoint) for table in tables], parameters.out)
+    if BY_SIZE in wanted and books is not None:
+        sizes = _sizes(books, parameters, failed)
+        requests = {
+            name: AdaptRequest(store, ids, model, _rated(store, model, parameters, "star", own.star))
+            for name, model in sizes.items()
+        }
+        adapted = _each_apart(requests, jobs, failed)
+        if adapted:
+            ready = {name: sizes[name] for name in adapted}
+            seen = PretrainCounts.of(store, next(iter(sizes.values()))).tokens_seen
+            origin = f"each pre-trained on the same {seen:,} tokens"
+            found.append(sizes_table(store, ready, list(adapted.values()), ids, origin))
+            publish(found[-1], parameters.out)
+    if failed:
+        raise CellsFailed(failed, found)
+    return found
+
+
+@flow(name="generate", flow_run_name=from_form, persist_result=False)
+def generate(parameters: GenerateParameters) -> Analysis:
+    """Abstracts under titles, on a page; equal titles, settings and seed give equal abstracts on the same machine.
+
+    :raises InputError: no such model, or a title without words.
+    """
+    from flows.inference import abstracts_model, write_abstracts  # torch: not before a form is known to be good
+
+    signals.listen()
+    store = Store(parameters.store)
+    model = abstracts_model(store, parameters.model or None)
+    written = write_abstracts(store, model.url, parameters.titles, parameters.sampling)
+    found = own_page(store, model, written, parameters.sampling)
+    publish(found, parameters.out)
+    return found
+
+
+def _beside(
+    store: Store,
+    parameters: AbstractsParameters,
+    preset: Preset,
+    config: AdaptConfig,
+    trained: dict[str, tuple[Artifact, Artifact]],
+) -> Analysis:
+    """Table 8 of several models: each on the ids of its own tokenizer, all with the same settings but the rate.
+
+    :param trained: name -> language model and what it was fine-tuned into, of those that are done; takes in the others.
+    """
+    language = language_overrides(parameters.overrides).keys() - {"family"}  # of a language model, which is given
+    overrides = {name: value for name, value in parameters.overrides.items() if name not in language}
+    for ref in parameters.beside:
+        given = parameters.model_copy(update={"checkpoint": ref, "corpus": "", "overrides": overrides})
+        _, ids, start, _ = _inputs(store, given, preset, "adapt", [config])
+        (model,) = _adapted(store, ids, [(start, _rated(store, start, parameters, "adapt", config))], 1)
+        trained[named_by_size(store, start)] = start, model
+    starts = {name: start for name, (start, _) in trained.items()}
+    models = [model for _, model in trained.values()]
+    ids = ancestor(store, models[0], "papers-ids")
+    return sizes_table(store, starts, models, ids, "each as it came", name="abstracts-table8-sizes")
+
+
+def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]:
+    """The settings of all cells of some tables; what several of them share comes once."""
+    return list(dict.fromkeys(config for table in tables for _, _, config in cells(table, star)))
+
+
+def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, section: str, config: AdaptConfig) -> AdaptConfig:
+    """At the paper's scale with Table 2's rate for the model's size, unless the user's settings have one."""
+    if parameters.preset != "paper" or "lr" in parameters.overrides.get(section, {}):
+        return config
+    return at_size(config, store.manifest(checkpoint)["config"]["model"])
+
+
+def _sizes(books: Books, parameters: OnPapers, failed: Failures) -> dict[str, Artifact]:
+    models: dict[str, Artifact] = {}
+    language = language_overrides(parameters.overrides)
+    for size in SIZES[parameters.preset]:
+        request = books.pretraining(sized_preset(parameters.preset, size, language), parameters.nproc)
+        models |= _each_apart({size.name: request}, 1, failed)
+    list_checkpoints(books.store)
+    return models
+
+
+def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int) -> list[Artifact]:
+    """A model for each pair of where it starts and its settings, ``jobs`` of them trained at the same time."""
+    requests = [AdaptRequest(store, ids, checkpoint, config) for checkpoint, config in wanted]
+    found = run_all(requests, policy_for(requests, jobs), ends_all=Exception)
+    return [model for model in found if not isinstance(model, Exception)]
+
+
+def _each_apart(wanted: Mapping[str, Training[Artifact]], jobs: int, failed: Failures) -> dict[str, Artifact]:
+    """Name -> model, where a training that fails ends no other; ``failed`` takes its name and why.
+
+    :raises InputError: of a training, as bad input is nobody's to go on from.
+    """
+    requests = list(wanted.values())
+    models: dict[str, Artifact] = {}
+    found = run_all(requests, policy_for(requests, jobs), ends_all=InputError)
+    for name, model in zip(wanted, found, strict=True):
+        if isinstance(model, Exception):
+            leave_out(failed, name, model)
+        else:
+            models[name] = model
+    return models
+
+
+def _difference(config: AdaptConfig, star: AdaptConfig) -> str:
+    own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return ", ".join(f"{name} = {value}" for name, value in own.items() if value != getattr(star, name)) or "82M*"
+
+
+def _inputs(
+    store: Store, parameters: OnPapers, preset: Preset, section: str, configs: Sequence[AdaptConfig]
+) -> tuple[Artifact, Artifact, Artifact, Books | None]:
+    """Papers, their ids, the language model to start from, and the books that it was pre-trained on if it was here.
+
+    :param section: of the settings, where ``configs`` are from.
+    :raises InputError: blocks of more tokens than the model has positions, or than a split holds; before any training.
+    """
+    check_no_pretraining(parameters)  # as a deployment runs it, nobody looked at the form
+    corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
+    if not arxiv_url or not (corpus_url or parameters.checkpoint):
+        world = store.local(generate_world(store))
+        corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
+    checkpoint, books = None, None
+    if not parameters.checkpoint:
+        check_positions(section, configs, preset.model.n_ctx)
+    papers = collect_papers(store, arxiv_url, parameters.categories)
+    if parameters.checkpoint:
+        checkpoint = given_model(store, parameters.checkpoint, generates=True)
+        check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
+        tokenizer = own_tokenizer(store, checkpoint)
+    else:
+        pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
+        books = books_to_shards(store, RawCorpus.at(corpus_url), preset, parameters.dask, pinned)
+        tokenizer = books.tokenizer
+    ids = encode_abstracts(store, papers, tokenizer)
+    size = max(config.block_size for config in configs)
+    for split, tokens in PaperIdsCounts.of(store, ids).tokens.items():
+        if tokens < size:
+            raise InputError(
+                f"{section}.block_size = {size}: the papers' split {split} has {tokens:,} tokens, "
+                "expected a block or more; take smaller blocks or more papers"
+            )
+    if books:
+        checkpoint = trained_model(books.pretraining(preset, parameters.nproc))
+    assert checkpoint is not None, "given, or pre-trained on the books"
+    return papers, ids, checkpoint, books

@@ -1,0 +1,99 @@
+"""The forms of knowledge graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flows.forms.fields import Form, field
+from flows.forms.readers import listed
+from gptcore.base.errors import InputError
+from gptcore.base.settings import Settings, replace_settings
+from gptcore.nlu.forms import form_of
+from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig, TransEConfig
+
+if TYPE_CHECKING:
+    from tasks.store.store import Store
+
+_COLUMNS = "head,relation,tail"
+
+
+class OnGraph(Form):
+    """A knowledge graph, and vectors learnt from it."""
+
+    graph: str = field("knowledge-graph", 0)
+    columns: str = field("knowledge-columns", 1)
+    store: str = field("store", 3)
+    overrides: dict[str, Any] = field("knowledge-overrides", 4)
+    out: str = field("knowledge-out", 5)
+
+    def settings(self, section: str, defaults: Settings) -> Settings:
+        """The settings of a section.
+
+        :raises InputError: an unknown section or setting, or a value that does not fit.
+        """
+        if odd := next((name for name in self.overrides if name not in self._sections), None):
+            raise InputError(f"overrides: found {odd}, expected {', '.join(self._sections)}")
+        return replace_settings(defaults, self.overrides.get(section, {}), f"overrides: {section}")
+
+    @property
+    def column_names(self) -> list[str]:
+        return listed(self.columns)
+
+    @property
+    def _sections(self) -> tuple[str, ...]:
+        return ("transe",)
+
+    @property
+    def transe(self) -> TransEConfig:
+        return self.settings("transe", TransEConfig())
+
+    def _look_up(self, store: Store) -> None:
+        from gptcore.papers.graphs.graph import COLUMNS, graph_files
+
+        if sorted(self.column_names) != sorted(COLUMNS):
+            raise InputError(f"--columns {self.columns}: expected {_COLUMNS} in some order")
+        _ = self.transe
+        if self.graph:
+            graph_files(self.graph)
+
+
+class KnowledgeParameters(OnGraph):
+    """Facts of a knowledge graph, vectors learnt from them, and what these predict."""
+
+    entities: list[str] = field("knowledge-entities", 2)
+
+
+class ReasonParameters(OnGraph):
+    """Questions answered from their text and the paths of a knowledge graph: KagNET."""
+
+    task: str = field("reason-task", 2)
+    model: str = field("reason-model", 6)
+    datasets: str = field("datasets", 7)
+    seeds: int = field("reason-seeds", 8)
+    questions: int = field("reason-questions", 9)
+
+    @property
+    def _sections(self) -> tuple[str, ...]:
+        return ("transe", "grounding", "kagnet")
+
+    @property
+    def grounding(self) -> GroundingConfig:
+        return self.settings("grounding", GroundingConfig())
+
+    @property
+    def kagnet(self) -> KagNETConfig:
+        return self.settings("kagnet", KagNETConfig())
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms import checks
+        from flows.forms.references import fine_tuned_model
+        from gptcore.nlu.registry import task_spec
+
+        super()._look_up(store)
+        _ = self.grounding, self.kagnet
+        if self.transe.rotation:
+            raise InputError("transe.rotation = true: expected false, as KagNET's paths are made of steps")
+        if not form_of(spec := task_spec(self.task)).choices:
+            raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
+        fine_tuned_model(store, self.model, self.task)
+        checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))

@@ -1,0 +1,57 @@
+"""A knowledge graph, the vectors learnt from it, and the mentions of its entities in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flows.forms.checks import is_address
+from gptcore.families import Family
+from gptcore.papers.graphs.config import TransEConfig
+from gptcore.papers.graphs.graph import COLUMNS
+from gptcore.papers.storyworld.knowledge import FOLDER
+from tasks.papers.graphs.stages import learn_vectors, link_entities, links_of_corpus, read_knowledge
+from tasks.stages.corpus import generate_world
+from tasks.store.artifact import Artifact
+from tasks.store.lineage import ancestor
+from tasks.store.store import Store
+
+
+def vectors_of(store: Store, graph: str, columns: Sequence[str], config: TransEConfig) -> tuple[Artifact, Artifact]:
+    """A graph's facts and vectors, which are learnt where they are not there.
+
+    :param graph: its folder, empty for the generated world's; or vectors of the store, which ``columns`` and ``config``
+        have been decided for.
+    """
+    facts = facts_of(store, graph, columns)
+    return facts, learnt(store, graph, facts, config)
+
+
+def facts_of(store: Store, graph: str, columns: Sequence[str]) -> Artifact:
+    """A graph's facts; see :func:`vectors_of`."""
+    if _is_vectors(graph):
+        return ancestor(store, store.resolve(graph, "vectors"), "graph")
+    address = graph or str(store.local(generate_world(store)) / "datasets" / FOLDER)
+    return read_knowledge(store, address, columns)
+
+
+def learnt(store: Store, graph: str, facts: Artifact, config: TransEConfig) -> Artifact:
+    """The vectors of a graph whose facts have been read; see :func:`vectors_of`."""
+    return store.resolve(graph, "vectors") if _is_vectors(graph) else learn_vectors(store, facts, config)
+
+
+def _is_vectors(graph: str) -> bool:
+    return bool(graph) and not is_address(graph)
+
+
+def mentioned(store: Store, graph: str, links: str, family: Family, shards: Artifact) -> Artifact | None:
+    """What puts entities beside words in a pre-training; None for a family that knows none.
+
+    :param links: a file that says what names in single documents mean; by default (empty) what the graph says.
+    :raises InputError: see :func:`tasks.papers.graphs.stages.links_of_corpus`.
+    """
+    if not family.knowledge:
+        return None
+    if links:  # a file that does not fit is refused before vectors are learnt
+        links_of_corpus(store, shards, links)
+    _, vectors = vectors_of(store, graph, COLUMNS, TransEConfig())
+    return link_entities(store, shards, vectors, links)

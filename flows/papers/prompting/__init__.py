@@ -1,0 +1,1 @@
+"""Answers from prompts, without fine-tuning: GPT-2's experiments."""

@@ -1,0 +1,1 @@
+"""Students of a model that is there: DistilBERT and TinyBERT."""

@@ -1,3 +1,0 @@
-"""A search for settings: trials drawn from a space, trained on rung after rung, of which each keeps the best."""
-
-from flows.sweep.flow import sweep as sweep  # deployments of former versions name it flows.sweep.sweep

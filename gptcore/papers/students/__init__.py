@@ -1,0 +1,1 @@
+"""Students that learn from a teacher: DistilBERT's and TinyBERT's objectives, and rows augmented by a model."""

@@ -1,0 +1,1 @@
+"""Prompts answered without fine-tuning: their table."""

@@ -1,0 +1,206 @@
+"""What the flow of prompts tells: scores over the number of examples, and over the size of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gptcore.papers.prompting.items import UNKNOWN, Normalisation, PromptResult
+from gptcore.papers.prompting.tasks import PromptTask
+from tasks.report.analysis import Analysis
+from tasks.report.card import SYNTHETIC
+from tasks.report.figures import Curve, Figure, Panels
+from tasks.store.artifact import Artifact
+from tasks.store.counts import WeightsCounts
+from tasks.store.references import n_parameters
+from tasks.store.store import Store
+
+_BASELINES = ("Lede-3", "Random-3", f'always "{UNKNOWN}"')
+_MEANING = {
+    Normalisation.TOTAL: "their probability",
+    Normalisation.PER_TOKEN: "their likelihood per token (GPT-3, section 2.4)",
+    Normalisation.UNCONDITIONAL: 'their probability over that behind "Answer:" (GPT-3, section 2.4)',
+    Normalisation.CONTEXTUAL: "their probability over that behind a question without content (Zhao et al. 2021)",
+}
+Cells = dict[tuple[str, int, str], PromptResult]
+"""(task, shots, label of the model) -> its result."""
+
+
+def by_shots(
+    store: Store,
+    asked: Sequence[PromptTask],
+    cells: Cells,
+    models: Mapping[str, Artifact],
+    synthetic: bool,
+    no_room: Sequence[str],
+) -> Analysis:
+    """Every score of every task, a column a model; the curves over the examples.
+
+    :param asked: the tasks of ``cells``.
+    :param no_room: tasks whose data is there, and whose answers one of the models has too few positions for.
+    """
+    tasks, shots = [task.name for task in asked], _shots(cells)
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for each in asked:
+        task = each.name
+        for k in shots:
+            row = [cells[task, k, label] for label in models]
+            for name in _scores(each, row[0]):
+                called = _called(each, name, row[0])
+                values = [cell.scores[name] for cell in row]
+                found = [f"{v:,.1f}" if name.startswith("perplexity") else _percent(v) for v in values]
+                if name.partition(", ")[0] in _BASELINES and k != shots[0]:
+                    continue  # they see no examples
+                has_chance = row[0].chance is not None and name in ("score", *Normalisation)
+                chance = _percent(row[0].chance or 0.0) if has_chance else ""
+                body.append((task, called, str(k), *found, chance, _examples(row), f"{row[0].rows:,}"))
+            metrics |= {f"{task}/{k} shots/{label}": _headline(cell) for label, cell in zip(models, row, strict=True)}
+    figures, levels = [], []
+    for task in tasks:
+        curves = [
+            Curve(label, [(k, _headline(cells[task, k, label])) for k in shots], color)
+            for color, label in enumerate(models)
+        ]
+        figures.append(Figure(curves, "examples before the question", _unit(cells, task), task))
+        levels.append(_chance(cells, task))
+    title = "Few-shot: scores over examples in the prompt"
+    panels = Panels(figures, _named(title, synthetic), levels, one_scale=False)
+    header = ("task", "score", "shots", *models, "chance", "found room", "rows")
+    return Analysis(
+        "few-shot",
+        title,
+        header,
+        body,
+        _identity(cells, models),
+        metrics,
+        [
+            *_notes(store, asked, cells, models, synthetic),
+            *([f"too few positions (n_ctx) for {', '.join(no_room)}: not asked"] if no_room else []),
+        ],
+        panels,
+    )
+
+
+def by_size(
+    store: Store, asked: Sequence[PromptTask], cells: Cells, models: Mapping[str, Artifact], synthetic: bool
+) -> Analysis:
+    """The headline of every task, a column a number of examples; the curves over the models' weights."""
+    tasks, shots = [task.name for task in asked], _shots(cells)
+    sizes = {label: n_parameters(store, model) for label, model in models.items()}
+    ordered = sorted(models, key=lambda label: sizes[label])
+    body = [
+        (task, label, f"{sizes[label]:,}", *(f"{_headline(cells[task, k, label]):.1f}" for k in shots))
+        for task in tasks
+        for label in ordered
+    ]
+    mean = [
+        ("mean of accuracies", label, f"{sizes[label]:,}", *(f"{_mean(cells, tasks, k, label):.1f}" for k in shots))
+        for label in ordered
+        if any(cell.metric == "accuracy" for cell in cells.values())
+    ]
+    figures = [
+        Figure(
+            [
+                Curve(
+                    f"{k} examples",
+                    [(sizes[label] / 1e6, _headline(cells[task, k, label])) for label in ordered],
+                    color,
+                )
+                for color, k in enumerate(shots)
+            ],
+            "million weights",
+            _unit(cells, task),
+            task,
+            log_x=True,
+        )
+        for task in tasks
+    ]
+    title = "Few-shot: scores over the size of the model"
+    panels = Panels(figures, _named(title, synthetic), [_chance(cells, task) for task in tasks], one_scale=False)
+    header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
+    notes = _notes(store, asked, cells, models, synthetic)
+    return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
+
+
+def _scores(task: PromptTask, cell: PromptResult) -> list[str]:
+    """The names of the scores, the headline's first; names that repeat the headline's number are left out."""
+    again = {cell.metric, task.name, task.normalisation.value}
+    others = cell.scores.keys() - again - {"score"}
+    return ["score", *sorted(others, key=lambda name: (name not in set(Normalisation), name))]
+
+
+def _called(task: PromptTask, name: str, cell: PromptResult) -> str:
+    """The name of a row of the table; it says by which normalisation candidates compare, where there are several."""
+    if name == "score":
+        several = Normalisation.TOTAL in cell.scores
+        return f"{cell.metric}, {task.normalisation}" if several else cell.metric
+    return f"{cell.metric}, {name}" if name in set(Normalisation) else name
+
+
+def _examples(row: Sequence[PromptResult]) -> str:
+    found = [f"{cell.shots:.1f}" for cell in row]
+    return found[0] if len(set(found)) == 1 else " ".join(found)
+
+
+def _shots(cells: Cells) -> list[int]:
+    return list(dict.fromkeys(shots for _, shots, _ in cells))
+
+
+def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
+    found = [cells[task, shots, label] for task in tasks]
+    scores = [_headline(cell) for cell in found if cell.metric == "accuracy"]
+    return sum(scores) / len(scores)
+
+
+def _headline(cell: PromptResult) -> float:
+    return 100 * cell.scores["score"]
+
+
+def _unit(cells: Cells, task: str) -> str:
+    return f"{next(cell.metric for (name, _, _), cell in cells.items() if name == task)} x 100"
+
+
+def _chance(cells: Cells, task: str) -> dict[str, float]:
+    found = next(cell.chance for (name, _, _), cell in cells.items() if name == task)
+    return {} if found is None else {"a random guess": 100 * found}
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _named(title: str, synthetic: bool) -> str:
+    return f"{title} ({'synthetic' if synthetic else 'real'} data)"
+
+
+def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]:
+    return {
+        "models": {label: model.digest for label, model in models.items()},
+        "tasks": list(dict.fromkeys(task for task, _, _ in cells)),
+        "shots": _shots(cells),
+        "scores": [_headline(cell) for (task, _, _), cell in cells.items()],  # other rows, another run
+    }
+
+
+def _notes(
+    store: Store, asked: Sequence[PromptTask], cells: Cells, models: Mapping[str, Artifact], synthetic: bool
+) -> list[str]:
+    notes = [SYNTHETIC] if synthetic else []
+    for label, model in models.items():
+        tokens = WeightsCounts.of(store, model).tokens_seen
+        seen = "" if tokens is None else f", {tokens:,} tokens seen"
+        notes.append(f"{label}: {n_parameters(store, model):,} weights{seen}; model {model.short}")
+    headlines: dict[Normalisation, list[str]] = {}
+    sources: dict[str, list[str]] = {}
+    for task in asked:
+        cell = next(found for (name, _, _), found in cells.items() if name == task.name)
+        if Normalisation.TOTAL in cell.scores:
+            headlines.setdefault(task.normalisation, []).append(task.name)
+        sources.setdefault(cell.examples_from, []).append(task.name)
+    notes += [f"candidates compare by {_MEANING[name]}: {', '.join(tasks)}" for name, tasks in headlines.items()]
+    notes += [f"examples are from {source}: {', '.join(tasks)}" for source, tasks in sources.items()]
+    notes.append(
+        "rows and examples are drawn by seed 0; a prompt that is too long for n_ctx drops examples: found room"
+    )
+    published = {task.name: task.published for task in asked if task.published}
+    return notes + [f"{task}, published: " + ", ".join(map(str, items)) for task, items in published.items()]
