@@ -103,7 +103,7 @@ class DecoderLayout(Layout):
         ends = {name: unknown for name in ("bos_token_id", "eos_token_id") if self.norm}
         sizes = {"n_inner": config.n_inner} if self.norm else {}
         names = {unknown: self.unknown, **dict(enumerate(_ADDED_ROWS[config.n_special], start=config.n_vocab))}
-        # White space beside the marks of a paper is part of its format, never encoded: gptcore.papers.abstracts.documents.
+        # White space beside the marks of a paper (papers/abstracts/documents) is part of its format and never encoded.
         strips = _ADDED_ROWS[config.n_special] == PAPER_MARKS
         added = {"lstrip": strips, "normalized": False, "rstrip": strips, "single_word": False, "special": True}
         words = {
