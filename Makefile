@@ -79,11 +79,12 @@ coverage: $(VENV)/.dev ## the suite with line coverage of gptcore and tasks (chi
 	@$(BIN)/python -m coverage run -m pytest
 	@$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report
 
-lint: $(VENV)/.dev ## ruff, mypy, the import contract
+lint: $(VENV)/.dev ## ruff, mypy, the import contract, the budgets of lines
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m infra.line_budget
 
 wheel-demo: ## a wheel built here, installed into an empty environment elsewhere, runs a short demo there
 	@PYTHON=$(PYTHON) bash infra/wheel-demo.sh
