@@ -54,7 +54,7 @@ def scheduled(parameters: str = "", cron: str = "0 2 * * *", timezone: str = "UT
 @pytest.mark.parametrize("entrypoint", expected(__file__, "test_deployments_of_former_versions_find_their_flows"))
 def test_deployments_of_former_versions_find_their_flows(entrypoint: str) -> None:
     assert isinstance(found := import_object(entrypoint), Flow)
-    assert found.name == entrypoint.rpartition(".")[2]
+    assert found.fn.__name__ == entrypoint.rpartition(".")[2]
 
 
 @pytest.mark.parametrize("cron", ["*/15 * * * *", "0 0 29 2 *", "0 0 31 2 mon", "0 0 31 * *", "5,7 0-6/2 * jan-mar 7"])
