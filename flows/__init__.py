@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 FORMER = {
     "flows.abstracts": "flows.papers.abstracts.flow",
@@ -27,14 +26,20 @@ FORMER = {
 """Modules by which deployments of former versions, on a Prefect server, name their flows -> where these are now."""
 
 
-class _Former(MetaPathFinder, Loader):
-    """Makes of a former module's name a module that has what is in its successor."""
+class _Former:
+    """Finds and loads a former module: one that has what is in its successor.
+
+    It has the methods of `MetaPathFinder` and `Loader` without being one: importing these costs `gptmill --help` 20 ms.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         known = fullname in FORMER or fullname.rpartition(".")[0] in FORMER
-        return ModuleSpec(fullname, self, is_package=True) if known else None
+        return ModuleSpec(fullname, cast(Any, self), is_package=True) if known else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """A plain module will do."""
 
     def exec_module(self, module: ModuleType) -> None:
         package, _, name = module.__name__.rpartition(".")
