@@ -16,7 +16,6 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import inference
-from gptcore.evaluation.inference import Reasoner
 from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
@@ -33,6 +32,7 @@ from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
 from gptcore.papers.abstracts.config import SamplingConfig
 from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
+from gptcore.papers.graphs.reasoner import Reasoner
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.counts import GraphCounts, TrainingCounts
