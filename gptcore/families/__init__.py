@@ -87,8 +87,8 @@ class Family:
     teacher: bool = False
     """Whether it learns from a teacher, without which none is trained."""
     distillation: str = ""
-    """How its networks read a batch beside a teacher, a :class:`gptcore.papers.students.distillation.Reading`; empty:
-    none of them learns from another."""
+    """How its networks learn from a teacher, a :class:`gptcore.objectives.distillation.Distillation`; empty: none of
+    them learns from another."""
 
     ablation: bool = False
     """A network that only stands beside others in a table of the paper: it is not offered, and never the latest."""

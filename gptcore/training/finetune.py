@@ -30,14 +30,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file, write_bytes_atomic, write_json_atomic
 from gptcore.base.seeds import choose_rows
 from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
-from gptcore.data.feed import Objective
 from gptcore.data.masking import PieceTable
 from gptcore.evaluation.predict import EVAL_ROW_SEED, answers_of, check_dataset, reader_for
 from gptcore.families import FAMILIES
@@ -53,8 +51,8 @@ from gptcore.nlu.inputs import RowReader, released_part_tokens
 from gptcore.nlu.metrics import needs_threshold, stderrs_of_file
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, numbered_rows, split_rows
-from gptcore.objectives.task import FinetuneData, TaughtRows, finetune_objective, taught_classifier, taught_objective
-from gptcore.papers.students.augmentation import WordProposer, augmented
+from gptcore.objectives.distillation import Distillation, Trained
+from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.decision import move_decision
 from gptcore.training.job import Job, costs, runner
@@ -159,7 +157,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     reader = reader_for(model, spec, part_tokens)
     numbers = choose_rows(len(read_encoded(job.dataset, "train")), config.max_train_rows, config.seed)
     held_out = held_out_rows(job.dataset, numbers) if config.select else numbers[:0]
-    rows = {"train": _training_rows(job, reader, "augmented", np.setdiff1d(numbers, held_out))}
+    rows = {"train": _training_rows(job, model, reader, "augmented", np.setdiff1d(numbers, held_out))}
     rows |= {"validation": numbered_rows(reader, job.dataset, "train", held_out)} if len(held_out) else {}
     scored = [split for split in encoded_splits(job.dataset) if split != "train"]
     rows |= {split: split_rows(reader, job.dataset, split, config.max_eval_rows, EVAL_ROW_SEED) for split in scored}
@@ -186,7 +184,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     )
     training = _training(job, model, data, monitor, extra, world)
     if config.select == "refit":
-        rows["train"] = _training_rows(job, reader, "augmented/again", numbers)
+        rows["train"] = _training_rows(job, model, reader, "augmented/again", numbers)
         progress = _refit(job, training, rows["train"], monitor, world, stop)
     else:
         progress = Trainer(training, job.workspace, world, stop).run()
@@ -216,12 +214,14 @@ def _training(
     config = job.finetune
     n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
     total_steps = data.batches_per_epoch * config.epochs + n_layer_steps
-    own = model, finetune_objective(model, config.lm_coef)
-    trained, objective = _taught(job, model, world) if config.taught else own
+    if config.taught:
+        trained = _taught(job, model, data, world)
+    else:
+        trained = Trained(model, finetune_objective(model, config.lm_coef), data)
     return Training(
-        model=trained,
-        objective=objective,
-        data=TaughtRows(data, n_layer_steps) if config.taught else data,
+        model=trained.model,
+        objective=trained.objective,
+        data=trained.data,
         monitor=monitor,
         settings=config,
         total_steps=total_steps,
@@ -274,7 +274,9 @@ def _refit(
     return dataclasses.replace(progress, step=before.step + progress.step)
 
 
-def _training_rows(job: FinetuneJob, reader: RowReader, name: str, numbers: NDArray[np.int64]) -> Rows:
+def _training_rows(
+    job: FinetuneJob, model: Classifier, reader: RowReader, name: str, numbers: NDArray[np.int64]
+) -> Rows:
     """The training rows of these numbers, and others made from them where the settings say so.
 
     :param name: of the folder in the workspace that these are kept in.
@@ -289,28 +291,32 @@ def _training_rows(job: FinetuneJob, reader: RowReader, name: str, numbers: NDAr
     out = job.workspace / name
     if not (out / "meta.json").is_file():  # written last
         out.mkdir(parents=True, exist_ok=True)
-        pieces, special = recorded_pieces(job.dataset), PieceTable.read(job.pieces)
+        pieces, table = recorded_pieces(job.dataset), PieceTable.read(job.pieces)
         assert pieces is not None, "an encoder's rows"
-        proposer = WordProposer.load(job.proposer, pieces, special.tail, special.special)
         train = read_encoded(job.dataset, "train")
         kept = [train[int(row)] for row in numbers]
-        more = augmented(kept, proposer, job.finetune.augmentation or 0, job.finetune.seed)
-        write_encoded(out / "train.arrow", more, special.n_vocab)
+        more = _distillation(model).augmented(kept, job.proposer, pieces, table, job.finetune)
+        write_encoded(out / "train.arrow", more, table.n_vocab)
         write_bytes_atomic(out / "meta.json", (job.dataset / "meta.json").read_bytes())
     return split_rows(reader, out, "train")
 
 
-def _taught(job: FinetuneJob, model: Classifier, world: World) -> tuple[nn.Module, Objective]:
-    """What is trained beside a teacher, and its objective.
+def _taught(job: FinetuneJob, student: Classifier, data: FinetuneData, world: World) -> Trained:
+    """What is trained beside the teacher that was fine-tuned on the task.
 
     :raises InputError: a teacher that does not fit.
     """
     assert job.teacher is not None, "parse() saw to it"
     assert job.distil is not None, "parse() saw to it"
     teacher, _ = Classifier.load(job.teacher)
-    trained = taught_classifier(model, teacher, job.distil, job.finetune, str(job.teacher))
-    its = teacher.requires_grad_(False).to(world.device)
-    return trained, taught_objective(trained, its, job.distil)
+    learns = _distillation(student)
+    return learns.finetuning(student, teacher.to(world.device), data, job.distil, job.finetune, str(job.teacher))
+
+
+def _distillation(model: Classifier) -> Distillation:
+    """How the networks of a model's family learn from a teacher."""
+    part: Distillation = FAMILIES[model.network.config.family].part("distillation")
+    return part
 
 
 def _finish(

@@ -40,10 +40,10 @@ from gptcore.machine.device import pays_to_compile, pick_dtype
 from gptcore.machine.distributed import Step, World, shard, whole
 from gptcore.models.files.layout import read_model
 from gptcore.models.network import Network, build_model, load_model
+from gptcore.objectives.distillation import Distillation
 from gptcore.objectives.objective import PretrainingObjective, Text
 from gptcore.papers.graphs.entities import ENTITIES_FILE, Entities
 from gptcore.papers.graphs.knowledge_encoder import KnowledgeEncoder
-from gptcore.papers.students.distillation import Distilled
 from gptcore.training.job import Job, finish_language_model, runner
 from gptcore.training.loop import Trainer, Training
 from gptcore.training.optim import pretraining_schedule
@@ -257,7 +257,8 @@ def _objective(job: PretrainJob, world: World) -> PretrainingObjective:
     assert job.distil is not None, "parse() saw to it"
     teacher = load_model(str(job.teacher))
     check_teacher(job.distil, job.model, teacher.config, str(job.teacher))
-    return Distilled(own, family.part("distillation"), teacher.to(world.device), job.distil)
+    distillation: Distillation = family.part("distillation")
+    return distillation.pretraining(own, teacher.to(world.device), job.distil)
 
 
 def _taught(job: PretrainJob) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from gptcore.nlu.inputs import EncoderReader
 from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.rows import WindowRows, first_pieces
 from gptcore.nlu.word_features import N_FEATURES, N_ROWS, word_features
-from gptcore.objectives.task import TaughtClassifier, taught_classifier, taught_objective
+from gptcore.papers.students.task import TaughtClassifier, taught_classifier, taught_objective
 from gptcore.text.wordpiece import WordPieceTokenizer
 from gptcore.training import finetune
 from tests.gptcore.test_places import TEXT, job

@@ -26,8 +26,8 @@ from gptcore.models.network import load_model
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import EncodedExample
 from gptcore.objectives.losses import soft_class_loss, soft_tag_loss, task_loss
-from gptcore.objectives.task import TaughtClassifier, taught_classifier, taught_objective
 from gptcore.papers.students.augmentation import PROPOSALS, WordProposer, augmented
+from gptcore.papers.students.task import TaughtClassifier, taught_classifier, taught_objective
 from gptcore.training import finetune
 from gptcore.training.optim import finetuning_schedule
 from tests.gptcore.jobs import stopped_and_resumed

@@ -9,67 +9,94 @@ Legend of shape comments: B sequences, T positions, N positions that count (word
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import DistilConfig, PretrainConfig
+from gptcore.config import DistilConfig, FinetuneConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.network import LayerStates, Network
 from gptcore.models.transformer import GPT
-from gptcore.objectives.losses import (
-    WordScores,
-    attention_loss,
-    cosine_loss,
-    fused_language_model_loss,
-    fused_soft_target_loss,
-    states_loss,
-)
+from gptcore.nlu.inputs import EncodedExample
+from gptcore.objectives.distillation import Trained
+from gptcore.objectives.losses import WordScores, cosine_loss, fused_language_model_loss, fused_soft_target_loss
 from gptcore.objectives.masked import told
 from gptcore.objectives.objective import PretrainingObjective, Text
+from gptcore.objectives.task import FinetuneData
+from gptcore.papers.students.augmentation import WordProposer, augmented
+from gptcore.papers.students.layers import Counted, layer_losses
+from gptcore.papers.students.task import TaughtRows, taught_classifier, taught_objective
+from gptcore.text.tokenizer import Specials
 
 
-class Counted(NamedTuple):
-    """Which positions of a batch count, and how much."""
+class Reading(ABC):
+    """How a kind of network reads a batch, be it the student or its teacher, and so how one learns from the other.
 
-    places: Tensor
-    """[N] of the B*T positions."""
-    weight: Tensor
-    """[B, T], 0 where a position does not count."""
-    visible: Tensor
-    """Which positions each one sees: bool, [B, 1, 1, T] or [1, 1, T, T]."""
+    It is the :class:`gptcore.objectives.distillation.Distillation` of the families of that kind.
+    """
 
-
-class Reading(Protocol):
-    """How a kind of network reads a batch, be it the student or its teacher."""
-
+    @abstractmethod
     def counted(self, batch: MicroBatch) -> Counted:
-        """See :class:`Counted`."""
-        ...
+        """The positions of a batch that count, and how much each does."""
 
+    @abstractmethod
     def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
         """The states of all layers, and if asked the scores of their attention."""
-        ...
 
+    @abstractmethod
     def words(self, network: Network, states: Tensor) -> WordScores:
         """What the network predicts from states [N, D]."""
-        ...
 
+    @abstractmethod
     def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
         """The loss of the words that the batch asks for, and what else the family scores, by the names of its metrics.
 
         :param states: [B, T, D].
         :param probe: no gradient goes below the head, as nothing but it is to learn from them.
         """
-        ...
+
+    def pretraining(self, own: PretrainingObjective, teacher: Network, config: DistilConfig) -> PretrainingObjective:
+        """The objective of pre-training beside a teacher."""
+        return Distilled(own, self, teacher, config)
+
+    def finetuning(
+        self,
+        student: Classifier,
+        teacher: Classifier,
+        data: FinetuneData,
+        config: DistilConfig,
+        settings: FinetuneConfig,
+        where: str,
+    ) -> Trained:
+        """What is trained on a task's rows beside the teacher's model of the task."""
+        model = taught_classifier(student, teacher, config, settings, where)
+        objective = taught_objective(model, teacher.requires_grad_(False), config)
+        n_layer_steps = data.batches_per_epoch * (settings.layer_epochs or 0)
+        return Trained(model, objective, TaughtRows(data, n_layer_steps))
+
+    def augmented(
+        self,
+        rows: Sequence[EncodedExample],
+        proposer: Path,
+        pieces: Specials,
+        table: PieceTable,
+        settings: FinetuneConfig,
+    ) -> Iterator[EncodedExample]:
+        """The training rows, and copies of each in which an encoder has replaced words."""
+        words = WordProposer.load(proposer, pieces, table.tail, table.special)
+        return augmented(rows, words, settings.augmentation or 0, settings.seed)
 
 
-class HiddenWords:
+class HiddenWords(Reading):
     """How encoders read: hidden words from both sides."""
 
     def counted(self, batch: MicroBatch) -> Counted:
@@ -80,18 +107,18 @@ class HiddenWords:
         )
 
     def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
-        """See :class:`Reading`."""
+        """The states of an encoder's layers."""
         return cast(Encoder, network).layer_states(batch["tokens"], batch["segments"], batch["mask"], scores)
 
     def words(self, network: Network, states: Tensor) -> WordScores:
-        """See :class:`Reading`."""
+        """What an encoder's head of words predicts."""
         encoder = cast(Encoder, network)
         if encoder.word_head is None:
             raise InputError("model.words = False: a student is told words; expected True")
         return WordScores(encoder.word_head.hidden(states), encoder.embeddings.words.weight, encoder.word_head.bias)
 
     def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
-        """See :class:`Reading`."""
+        """The losses of hidden words and, where the batch has pairs of segments, of these."""
         states = states.detach() if probe else states
         hidden, table, bias = self.words(network, states.flatten(0, 1)[batch["places"]])
         scores = nn.functional.linear(hidden, table.detach() if probe else table, bias).float()  # (N, V)
@@ -104,7 +131,7 @@ class HiddenWords:
         return found
 
 
-class NextTokens:
+class NextTokens(Reading):
     """How decoders read: every token from those before it."""
 
     def counted(self, batch: MicroBatch) -> Counted:
@@ -115,17 +142,17 @@ class NextTokens:
         return Counted(real.flatten().nonzero().squeeze(-1), real * batch["weight"], before)
 
     def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
-        """See :class:`Reading`."""
+        """The states of a decoder's layers."""
         decoder = cast(GPT, network)
         return decoder.layer_states(batch["inputs"], decoder.table(), scores)
 
     def words(self, network: Network, states: Tensor) -> WordScores:
-        """See :class:`Reading`."""
+        """What a decoder predicts by its tied softmax."""
         decoder = cast(GPT, network)
         return WordScores(states, decoder.words(decoder.tokens.weight))
 
     def told(self, network: Network, batch: MicroBatch, states: Tensor, probe: bool) -> dict[str, Tensor]:
-        """See :class:`Reading`; a probe of a tied softmax has nothing to learn."""
+        """The loss of the next tokens; a probe of a tied softmax has nothing to learn."""
         hidden, table, _ = self.words(network, states.detach() if probe else states)
         weights = (batch["targets"] != IGNORE_INDEX) * batch["weight"]
         loss = fused_language_model_loss(hidden, table.detach() if probe else table, batch["targets"], weights)
@@ -268,38 +295,4 @@ def _told_losses(
         found["soft"] = fused_soft_target_loss(reading.words(student, last), told_by, config.temperature, weight)
     if config.cosine_weight:
         found["cosine"] = cosine_loss(last, its_last, weight)
-    return found
-
-
-def layer_losses(
-    fit: nn.Linear | None,
-    config: DistilConfig,
-    layers: tuple[int, ...],
-    counted: Counted,
-    ours: LayerStates,
-    theirs: LayerStates,
-) -> dict[str, Tensor]:
-    """What is told of single layers, by the names of the weights in the settings; what weighs nothing is left out.
-
-    :param fit: brings the student's states to its teacher's width; None where no states are compared.
-    :param layers: the teacher's, counted from 1, that the student's stand for.
-    """
-    weight = counted.weight.flatten()[counted.places]  # (N,)
-
-    def differ(mine: Tensor, its: Tensor) -> Tensor:
-        assert fit is not None, "drawn where states are compared"
-        mine, its = (states.flatten(0, 1)[counted.places] for states in (mine, its))  # (N, D)
-        return states_loss(fit(mine), its, weight)
-
-    found: dict[str, Tensor] = {}
-    if config.embedding_weight:
-        found["embedding"] = differ(ours.states[0], theirs.states[0])
-    if config.hidden_weight:
-        pairs = zip(ours.states[1:], layers, strict=True)
-        found["hidden"] = torch.stack([differ(mine, theirs.states[layer]) for mine, layer in pairs]).sum()
-    if config.attention_weight:
-        scored = zip(ours.scores, layers, strict=True)
-        found["attention"] = torch.stack(
-            [attention_loss(mine, theirs.scores[layer - 1], counted.visible, counted.weight) for mine, layer in scored]
-        ).sum()
     return found
