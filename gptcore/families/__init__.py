@@ -1,8 +1,9 @@
 """The families of models, a file each, found by their names; nothing outside this room asks which one it serves.
 
-A family is the file ``NAME.toml`` in this folder: fields of :class:`Family`, among them the names of its parts, which
-live in the rooms below this one. One of another package is an entry point of the group ``gptmill.families`` that leads
-to its :class:`Family`. Listing the families costs no torch.
+A family is a file ``NAME.toml``: fields of :class:`Family`, among them the names of its parts. The files are in this
+folder, or, of a family that one paper alone needs, in the folder ``families`` of that paper's room in
+:mod:`gptcore.papers`. A family of another package is an entry point of the group ``gptmill.families`` that leads to its
+:class:`Family`. Listing the families costs no torch.
 """
 
 from __future__ import annotations
@@ -139,14 +140,21 @@ _SIZES = ("shapes", "columns", "aliases")
 """What a family does not take over from the one that it is like."""
 
 
-def _table(name: str) -> dict[str, Any]:
+def _files() -> dict[str, Path]:
+    """The file of each family, by its name: those of this folder, and those of the papers' rooms beside the core."""
+    here = Path(__file__).parent
+    files = [*here.glob("*.toml"), *here.parent.glob("papers/*/families/*.toml")]
+    return {file.stem: file for file in sorted(files, key=lambda file: (file.stem != DEFAULT, file.stem))}
+
+
+def _table(files: Mapping[str, Path], name: str) -> dict[str, Any]:
     """What a family's file says; one that is ``like`` another has that one's parts, settings field by field, and
     presets where it says nothing else.
     """
-    own = read_table(__file__, f"{name}.toml")
+    own = read_table(str(files[name]), f"{name}.toml")
     if "like" not in own:
         return own
-    other = {part: value for part, value in _table(own.pop("like")).items() if part not in _SIZES}
+    other = {part: value for part, value in _table(files, own.pop("like")).items() if part not in _SIZES}
     settings = {
         section: other["settings"].get(section, {}) | fields for section, fields in own.pop("settings", {}).items()
     }
@@ -155,10 +163,8 @@ def _table(name: str) -> dict[str, Any]:
 
 
 def _ours() -> list[Family]:
-    names = sorted(
-        (file.stem for file in Path(__file__).parent.glob("*.toml")), key=lambda name: (name != DEFAULT, name)
-    )
-    return [Family(name, **_table(name)) for name in names]
+    files = _files()
+    return [Family(name, **_table(files, name)) for name in files]
 
 
 FAMILIES: Mapping[str, Family] = Named(ENTRY_POINTS, _ours)

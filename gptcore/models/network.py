@@ -144,6 +144,13 @@ class Network(nn.Module, ABC):
             parameter.copy_(tensors[name])
         return self.eval()
 
+    def go_on_from(self, tensors: Mapping[str, Tensor], url: str) -> Self:
+        """Take over the weights of the model that a training goes on from: by default all that the network has.
+
+        :raises InputError: as :meth:`fill`.
+        """
+        return self.fill(tensors, url)
+
     def require(self, tensors: Mapping[str, Tensor], url: str) -> None:
         """See that ``tensors`` are this network's.
 

@@ -1,12 +1,9 @@
-"""Masked language modelling with pairs of segments, as pre-training: BERT's and ALBERT's objective, and ERNIE's.
+"""Masked language modelling with pairs of segments, as pre-training: BERT's and ALBERT's objective.
 
 The loss is the sum of two means, over the hidden words and over the pairs of an update (BERT, section A.2). Only the
-states of hidden words reach the product with the vocabulary. ERNIE (Zhang et al. 2019, section 3.4) tells entities,
-too: the mean over the mentions of an update, of which each is to be told from the entities of that update by the state
-of its first token (equation 6).
+states of hidden words reach the product with the vocabulary.
 
-Legend of shape comments: B sequences, T positions, D width, N hidden words, V vocabulary, M mentions, K entities of the
-update.
+Legend of shape comments: B sequences, T positions, D width, N hidden words, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -27,7 +23,6 @@ from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.objectives.objective import PretrainingObjective, Text, exponential, summed_metrics
-from gptcore.papers.graphs.knowledge_encoder import KnowledgeEncoder
 
 
 class Counted:
@@ -39,10 +34,11 @@ class Counted:
 
     def __iter__(self) -> Iterator[MicroBatch]:
         for batch in self._batches:
-            self._count(batch)
+            self.count(batch)
             yield batch
 
-    def _count(self, batch: MicroBatch) -> None:
+    def count(self, batch: MicroBatch) -> None:
+        """Add what a batch has to score."""
         self.words += len(batch["targets"])
         self.pairs += int((batch["labels"] != IGNORE_INDEX).sum())
         self.tokens += int(batch["mask"].sum())
@@ -69,7 +65,8 @@ class Counted:
 class MaskedWords(PretrainingObjective):
     """Hidden words, and what the second segment is to the first."""
 
-    _counting: type[Counted] = Counted
+    counting: type[Counted] = Counted
+    """What counts the held-out batches that a score is over."""
 
     def __init__(self, pairs: str, masking: Masking) -> None:
         """:param pairs: one of `PAIRS` in :mod:`gptcore.config.training`, unless the settings name another."""
@@ -102,7 +99,7 @@ class MaskedWords(PretrainingObjective):
         given the rest), "tokens" how many words were hidden; "unigram_entropy" is the loss of knowing how frequent each
         word is, and nothing else.
         """
-        batches = self._counting(held_out_batches(text, self._hiding, max_tokens))
+        batches = self.counting(held_out_batches(text, self._hiding, max_tokens))
         sums = summed_metrics(objective, batches, text.world, interrupted)
         return batches.scores(sums) | {"unigram_entropy": unigram_entropy(text.shards)}
 
@@ -145,72 +142,3 @@ MASKED_WORDS_AND_NEXT_SENTENCE = MaskedWords("nsp", Masking())
 """BERT (section 3.1): single pieces, 80/10/10."""
 MASKED_WORDS_AND_SENTENCE_ORDER = MaskedWords("sop", Masking(whole_words=True, ngrams=3))
 """ALBERT (section 4.1, and whole words by its original code)."""
-
-
-class _CountedMentions(Counted):
-    """Held-out batches whose mentions are counted, too."""
-
-    mentions = 0
-
-    def _count(self, batch: MicroBatch) -> None:
-        super()._count(batch)
-        self.mentions += len(batch["mentioned"])
-
-    def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Those of words and pairs, how many "mentions" there are, and the loss and accuracy of their entities."""
-        found = super().scores(sums) | {"mentions": float(self.mentions)}
-        if self.mentions:
-            found |= {name: sums[name] / self.mentions for name in ("entity_loss", "entity_accuracy")}
-        return found
-
-
-class MaskedWordsAndEntities(MaskedWords):
-    """Hidden words, pairs of segments and denoised entities."""
-
-    _counting = _CountedMentions
-
-    def data(self, text: Text, micro_batch_size: int | None) -> Data:
-        """Sequences of sentences with hidden words and the entities that they mention.
-
-        :raises InputError: shards without sentence borders, or whose mentions are not known.
-        """
-        if text.shards.mentions is None:
-            raise InputError(f"{text.shards.folder}: no mentions of entities known, expected some beside the shards")
-        return super().data(text, micro_batch_size)
-
-    def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
-        """Words, pairs and entities.
-
-        :param trained: a :class:`KnowledgeEncoder`.
-        """
-        weight = 1.0 if config.entity_weight is None else config.entity_weight
-        return entities_objective(cast(KnowledgeEncoder, trained), weight)
-
-
-def entities_objective(model: KnowledgeEncoder, weight: float) -> Objective:
-    """The loss of hidden words, of pairs of segments and of entities as an objective of the training loop.
-
-    :param weight: of the last; 0: entities are fused, and not told.
-    """
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        states = model.encode(batch["tokens"], batch["segments"], batch["mask"], batch["entities"])  # (B, T, D)
-        metrics = word_and_pair_losses(model, states, batch)
-        loss = metrics["word_loss"] + metrics["pair_loss"]
-        scores = model.entity_scores(states.flatten(0, 1)[batch["mentions"]], batch["candidates"]).float()  # (M, K)
-        entity_loss, entity_accuracy = _entities_told(scores, batch)
-        loss = loss + weight * entity_loss
-        return loss, {"loss": loss, **metrics, "entity_loss": entity_loss, "entity_accuracy": entity_accuracy}
-
-    return objective
-
-
-def _entities_told(scores: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Nats and right answers; of a batch without mentions zeros that hang on the same weights."""
-    if not len(batch["mentioned"]):
-        return scores.sum(), torch.zeros((), device=scores.device)
-    return told(scores, batch["mentioned"], batch["entity_weight"])
-
-
-MASKED_WORDS_NEXT_SENTENCE_AND_ENTITIES = MaskedWordsAndEntities("nsp", Masking())
-"""ERNIE (section 3.4): BERT's words and pairs, and entities."""

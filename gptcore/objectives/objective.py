@@ -51,6 +51,22 @@ class PretrainingObjective(ABC):
     What is trained is the family's network alone, unless a subclass says otherwise.
     """
 
+    def shards(self, folder: Path, knowledge: Path | None) -> Shards:
+        """The shards of a split, with what is known beside its text where the family has such knowledge.
+
+        :param folder: of the split.
+        :param knowledge: the folder of what is known, with one of the split's name inside; None: there is none.
+        """
+        return Shards(folder)
+
+    def know(self, model: Network, knowledge: Path) -> dict[str, str]:
+        """Give the network what is known beside the text and what it never learns.
+
+        :return: what checkpoints say of that, by which a training refuses to go on with another.
+        :raises InputError: knowledge of another size than the network's settings say.
+        """
+        return {}
+
     @abstractmethod
     def data(self, text: Text, micro_batch_size: int | None) -> Data:
         """The batches; every draw is a function of the settings' seed and the index of the sequence.

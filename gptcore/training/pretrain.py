@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from gptcore.base.errors import InputError
@@ -33,7 +32,6 @@ from gptcore.base.settings import recorded
 from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape, start_config
 from gptcore.config.distillation import check_teacher
 from gptcore.config.operations import pretraining_flops
-from gptcore.data.shards import Mentions, Shards
 from gptcore.families import FAMILIES
 from gptcore.machine import process, rng
 from gptcore.machine.device import pays_to_compile, pick_dtype
@@ -42,8 +40,6 @@ from gptcore.models.files.layout import read_model
 from gptcore.models.network import Network, build_model, load_model
 from gptcore.objectives.distillation import Distillation
 from gptcore.objectives.objective import PretrainingObjective, Text
-from gptcore.papers.graphs.entities import ENTITIES_FILE, Entities
-from gptcore.papers.graphs.knowledge_encoder import KnowledgeEncoder
 from gptcore.training.job import Job, finish_language_model, runner
 from gptcore.training.loop import Trainer, Training
 from gptcore.training.optim import pretraining_schedule
@@ -172,14 +168,18 @@ def sequences_at_once(model: NetworkConfig, device: str) -> int:
 def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None:
     config = job.pretrain
     learnt = _objective(job, world)
-    held_in, held_out = (Text(_split(job, name), job.model, config, world) for name in ("train", "validation"))
+    held_in, held_out = (
+        Text(learnt.shards(job.shards / split, job.entities), job.model, config, world)
+        for split in ("train", "validation")
+    )
     total_steps = config.total_steps(job.model.n_ctx, held_in.shards.n_tokens)
     data = learnt.data(held_in, config.micro_batch_size or sequences_at_once(job.model, world.device.type))
     generator = rng.generator(config.seed, "weights")
     model = build_model(job.model, generator)
     trained = learnt.network(model, config, generator)
     others = learnt.others(trained)
-    start = _fill(job, model, others)
+    known = {} if job.entities is None else learnt.know(model, job.entities)
+    start = _start(job, model, others)
     objective = Step(trained, learnt.objective(trained, config))
     if world.sharded:
         shard(objective)  # from RAM: a GPU never holds more than its part and a block
@@ -202,6 +202,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
             "pretrain": recorded(config),
             "tokenizer_digest": job.tokenizer_digest,
             **({"muon": "queries, keys and values apart"} if config.optimizer == "muon" else {}),
+            **known,
             **start,
             **_taught(job),
         },
@@ -243,11 +244,6 @@ def _compile(trained: nn.Module) -> None:
             part.compile_layers()
 
 
-def _split(job: PretrainJob, name: str) -> Shards:
-    """The shards of a split, with their mentions where these are known."""
-    return Shards(job.shards / name, None if job.entities is None else Mentions.read(job.entities / name))
-
-
 def _objective(job: PretrainJob, world: World) -> PretrainingObjective:
     """What the family learns, with a teacher where the job names one."""
     family = FAMILIES[job.model.family]
@@ -268,29 +264,17 @@ def _taught(job: PretrainJob) -> dict[str, Any]:
     return {"distil": recorded(job.distil), "teacher": sha256_file(job.teacher / "model.safetensors")}
 
 
-def _fill(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> dict[str, str]:
-    """Take over what is known of entities, and the weights of the model that the job goes on from; what checkpoints say
-    of them."""
-    given: dict[str, str] = {}
-    if job.entities is not None:
-        assert isinstance(model, KnowledgeEncoder), "parse() saw to it"
-        entities = Entities.read(job.entities)
-        model.know(torch.from_numpy(entities.vectors), entities.gazetteer, str(job.entities))
-        given["entities"] = sha256_file(job.entities / ENTITIES_FILE)
+def _start(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> dict[str, str]:
+    """Take over the weights of the model that the job goes on from; what checkpoints say of it."""
     if job.start is None:
-        return given
+        return {}
     for folder, network in {job.start: model, **{job.start / name: other for name, other in others.items()}}.items():
         if network is not model and not folder.exists():
             continue  # of a model that was made elsewhere: others begin afresh
         shape, weights = read_model(str(folder))
-        wanted = start_config(network.config, shape)
-        check_same_shape(shape, wanted, str(folder))
-        if wanted is network.config:
-            network.fill(weights, str(folder))
-        else:
-            assert isinstance(network, KnowledgeEncoder), "others go on from their own kind"
-            network.fill_words(weights, str(folder))
-    return given | {"start": sha256_file(job.start / "model.safetensors")}
+        check_same_shape(shape, start_config(network.config, shape), str(folder))
+        network.go_on_from(weights, str(folder))
+    return {"start": sha256_file(job.start / "model.safetensors")}
 
 
 run = runner(PretrainJob, _pretrain)

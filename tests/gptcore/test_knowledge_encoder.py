@@ -22,7 +22,7 @@ from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.network import load_model
 from gptcore.objectives import masked_data
 from gptcore.objectives.losses import IGNORE_INDEX
-from gptcore.objectives.masked import MaskedWordsAndEntities, entities_objective
+from gptcore.papers.graphs.ernie import CountedMentions, entities_objective
 from gptcore.papers.graphs.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import N_VOCAB, gazetteer
@@ -133,7 +133,7 @@ def test_words_and_entities_are_fused_as_in_a_plain_twin(network: KnowledgeEncod
 
 def test_without_entities_it_is_the_bert_whose_weights_it_has(network: KnowledgeEncoder) -> None:
     bert = Encoder(CONFIG.without_entities, torch.Generator().manual_seed(9)).eval()
-    network.fill_words(bert.state_dict(), "here")
+    network.go_on_from(bert.state_dict(), "here")
     tokens, mask, given = batch_of((7, 4), ({0: 1}, {}))
     nothing = torch.zeros_like(given)
     assert torch.equal(network(tokens, mask=mask, entities=nothing), bert(tokens, mask=mask))
@@ -226,7 +226,7 @@ def test_each_entity_that_is_told_weighs_alike_and_every_mention_is_counted() ->
     weights = {name: round(1 / float(weight)) for name, weight in masked_data._weights(cast(Any, found)).items()}
     assert weights == {"word_weight": 2, "pair_weight": 1, "token_weight": 6, "entity_weight": 3}
     micro = {"targets": torch.zeros(2), "labels": torch.tensor([0]), "mask": torch.ones(1, 3)}
-    counted = MaskedWordsAndEntities._counting([{**micro, "mentioned": torch.zeros(n)} for n in (2, 3)])
+    counted = CountedMentions([{**micro, "mentioned": torch.zeros(n)} for n in (2, 3)])
     assert len(list(counted)) == 2
     sums = dict.fromkeys(("word_loss", "word_accuracy", "pair_loss", "pair_accuracy", "entity_loss"), 10.0)
     scores = counted.scores({**sums, "entity_accuracy": 4.0})

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -216,15 +216,16 @@ class KnowledgeEncoder(Encoder):
         number = layer - (self.config.n_layer - self.config.fused)
         return [*super().layer_parts(layer), *([self.fusion[number]] if number >= 0 else [])]
 
-    def fill_words(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Take over the weights of an encoder without entities; those of entities stay what they are.
+    def go_on_from(self, tensors: Mapping[str, Tensor], url: str) -> Self:
+        """Take over the weights of a network of this kind, or of an encoder without entities, to which these are new.
 
-        :param where: what holds them, for the error message.
         :raises InputError: if one is missing or of another shape.
         """
+        if "vectors" in tensors:
+            return self.fill(tensors, url)
         mine, kept = self.state_dict(), ("fusion", "entity_head", *_KNOWN)
         own = {name: tensor for name, tensor in mine.items() if name.split(".")[0] in kept}
-        self.fill({**own, **{name: tensor for name, tensor in tensors.items() if name in mine}}, where)
+        return self.fill({**own, **{name: tensor for name, tensor in tensors.items() if name in mine}}, url)
 
 
 def _fused(

@@ -22,6 +22,7 @@ from gptcore.config import DistilConfig, FinetuneConfig, PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
+from gptcore.data.shards import Shards
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.network import LayerStates, Network
@@ -185,6 +186,14 @@ class Distilled(PretrainingObjective):
 
     def __init__(self, own: PretrainingObjective, reading: Reading, teacher: Network, config: DistilConfig) -> None:
         self._own, self._reading, self._teacher, self._config = own, reading, teacher.requires_grad_(False), config
+
+    def shards(self, folder: Path, knowledge: Path | None) -> Shards:
+        """The shards as the family reads them."""
+        return self._own.shards(folder, knowledge)
+
+    def know(self, model: Network, knowledge: Path) -> dict[str, str]:
+        """Give the student what its family knows beside the text."""
+        return self._own.know(model, knowledge)
 
     def data(self, text: Text, micro_batch_size: int | None) -> Data:
         """The family's batches."""
