@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ from safetensors.numpy import save_file
 from gptcore.base.arrays import numbers, read_arrays
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_object, sha256_file, write_json_atomic
-from gptcore.base.seeds import below, derive_seed, sample_bits, uniforms
 
 MENTIONS_FILE = "mentions.safetensors"
 _COLUMNS = ("row", "place", "entity")
@@ -84,46 +83,6 @@ class Mentions:
         if len({len(column) for column in found.values()}) > 1:
             raise InputError(f"{path}: found columns of several lengths, expected {', '.join(_COLUMNS)} of one")
         return cls(*(found[name].astype(np.int64) for name in _COLUMNS))
-
-
-_REPLACED, _HIDDEN = 0.05, 0.15
-_PLANES = 2  # numbers drawn for each position: what becomes of its entity, which other one it is
-
-
-class MaskedEntities(NamedTuple):
-    """The entities of a batch as the network sees them, and what it has to tell."""
-
-    seen: Numbers
-    """[B, T] 1 + an entity's number, 0 for none."""
-    told: Numbers
-    """[B, T] at each mention 1 + which of the candidates it is, else 0."""
-    candidates: Numbers
-    """[M] 1 + the number of each entity of the batch, ascending."""
-
-
-def mask_entities(entities: Numbers, numbers: Numbers, seed: int) -> MaskedEntities:
-    """Replace and hide entities; the numbers drawn for a sequence are a pure function of (seed, its number, T).
-
-    ERNIE's denoising entity auto-encoder ("ERNIE: Enhanced Language Representation with Informative Entities", Zhang et
-    al. 2019, section 3.4): of the entities 5 % are replaced by a random one, 15 % are hidden, the rest stay; the
-    network has to tell all of them from the tokens, among those of the batch (original code: the paper's, of the
-    sequence). An entity is replaced by one of those that the batch mentions. The original code drops sequences of fewer
-    than five entities; here none is dropped.
-
-    :param entities: [B, T] 1 + the number of the entity whose mention begins at a position, else 0.
-    :param numbers: [B] of the sequences.
-    """
-    n_rows, length = entities.shape
-    bits = sample_bits(derive_seed(seed, "entities", length), numbers, _PLANES * length)
-    becomes, which = bits.reshape(n_rows, _PLANES, length).swapaxes(0, 1)  # [B, T] each
-    candidates = np.unique(entities[entities > 0])
-    told = np.where(entities > 0, np.searchsorted(candidates, entities) + 1, 0)
-    if not len(candidates):
-        return MaskedEntities(entities, told, candidates)
-    u = uniforms(becomes)
-    others = candidates[below(which, len(candidates))]
-    seen = np.where(u < _REPLACED, others, np.where(u < _REPLACED + _HIDDEN, 0, entities))
-    return MaskedEntities(np.where(entities > 0, seen, 0), told, candidates)
 
 
 # --- shards ---

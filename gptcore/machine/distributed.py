@@ -135,8 +135,8 @@ class Step(nn.Module):
 
 
 _READ_TOO = ("scores", "attention_scores", "widened", "narrowed")
-"""Methods of blocks that read their weights, too (:class:`gptcore.models.network.LayerStates`, and blocks of
-:mod:`gptcore.papers.graphs.knowledge_encoder`, whose inner layers meet)."""
+"""Methods of blocks that read their weights, too (:class:`gptcore.models.network.LayerStates`, and the blocks of an
+encoder whose inner layers meet those of entities)."""
 
 
 def shard(step: Step) -> None:

@@ -35,13 +35,15 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO, NoReturn
 
 from gptcore.machine import process
 
-WARM_MODULES = ("gptcore.training.finetune", "gptcore.training.pretrain", "gptcore.papers.abstracts.adapt")
-"""Jobs that are many and short, as fine-tunes are, and the trials of a sweep and the cells of a table."""
+WARM_MODULES = ("gptcore.training.finetune", "gptcore.training.pretrain")
+"""Jobs that are many and short, as fine-tunes are, and the trials of a sweep and the cells of a table: imported before
+any fork."""
+_PAPERS = "gptcore.papers."
+"""What the names of papers' jobs begin with: these train, too, and import in the fork what little they have beside."""
 _REQUEST_BYTES = 65_536  # the longest message
 _POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 10.0  # a fork takes milliseconds
@@ -65,7 +67,8 @@ def fork_job(
     :param environment: all of the job's, but for its parent and its outcome.
     """
     global _latest  # one a process
-    if module not in WARM_MODULES or not sys.platform.startswith("linux"):
+    trains = module in WARM_MODULES or module.startswith(_PAPERS)
+    if not trains or not sys.platform.startswith("linux"):
         return None
     again, _latest = environment == _latest, dict(environment)
     if again:
@@ -164,7 +167,8 @@ def main(arguments: list[str]) -> int:
     """Fork jobs until nobody is left to ask for one."""
     _show("gptmill", "warm")
     control = socket.socket(fileno=int(arguments[0]))
-    modules = {name: importlib.import_module(name) for name in arguments[1:]}
+    for name in arguments[1:]:
+        importlib.import_module(name)
     gc.freeze()  # else a job's first collection would write to every page that it shares
     control.send(b"ready")
     woken, wake = socket.socketpair()
@@ -200,7 +204,7 @@ def main(arguments: list[str]) -> int:
                 if pid == 0:
                     for end in (control, woken, wake, *answers.values()):
                         end.close()
-                    _work(json.loads(message), modules, log, answer, parent)
+                    _work(json.loads(message), log, answer, parent)
                 os.close(log)
                 answers[pid] = answer
 
@@ -214,9 +218,7 @@ def _tell_ends(answers: dict[int, socket.socket]) -> None:
                 answer.send(f"code {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def _work(
-    request: dict[str, Any], modules: dict[str, ModuleType], log: int, answer: socket.socket, parent: int
-) -> NoReturn:
+def _work(request: dict[str, Any], log: int, answer: socket.socket, parent: int) -> NoReturn:
     """The job, in the process that was forked for it: a group of its own, its log for what it prints.
 
     ``answer`` stays open to the job's end, by which who follows it knows that it is gone.
@@ -233,7 +235,7 @@ def _work(
         os.close(log)
         os.environ[process.PARENT_VARIABLE] = str(parent)
         os.environ[process.OUTCOME_VARIABLE] = request["outcome"]
-        code = process.main(modules[request["module"]].run, [request["job"]])
+        code = process.main(importlib.import_module(request["module"]).run, [request["job"]])
         sys.stdout.flush()
         sys.stderr.flush()
     except ConnectionError:  # who asked waits no longer

@@ -21,7 +21,7 @@ from gptcore.data.masking import Masking
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
-from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
+from gptcore.objectives.masked_data import Hiding, MaskedData, Sequences, held_out_batches, unigram_entropy
 from gptcore.objectives.objective import PretrainingObjective, Text, exponential, summed_metrics
 
 
@@ -67,6 +67,8 @@ class MaskedWords(PretrainingObjective):
 
     counting: type[Counted] = Counted
     """What counts the held-out batches that a score is over."""
+    sequences: type[Sequences] = Sequences
+    """What the sequences hold that the objective is about."""
 
     def __init__(self, pairs: str, masking: Masking) -> None:
         """:param pairs: one of `PAIRS` in :mod:`gptcore.config.training`, unless the settings name another."""
@@ -81,7 +83,7 @@ class MaskedWords(PretrainingObjective):
         if pairs != "none" and not getattr(text.model, "pair", True):
             title = FAMILIES[text.model.family].title
             raise InputError(f"pretrain.pairs = {pairs!r}: {title} has no head of pairs here; expected none")
-        return MaskedData(text, self._hiding, micro_batch_size)
+        return MaskedData(text, self._hiding, micro_batch_size, self.sequences)
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
         """Words and pairs.
@@ -99,7 +101,7 @@ class MaskedWords(PretrainingObjective):
         given the rest), "tokens" how many words were hidden; "unigram_entropy" is the loss of knowing how frequent each
         word is, and nothing else.
         """
-        batches = self.counting(held_out_batches(text, self._hiding, max_tokens))
+        batches = self.counting(held_out_batches(text, self._hiding, max_tokens, self.sequences))
         sums = summed_metrics(objective, batches, text.world, interrupted)
         return batches.scores(sums) | {"unigram_entropy": unigram_entropy(text.shards)}
 

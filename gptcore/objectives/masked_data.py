@@ -1,7 +1,6 @@
 """Sequences with hidden words as updates for the training loop, and the held-out ones that a model is scored on.
 
-Legend of shape comments: B sequences of a micro-batch, T positions of its longest, N hidden words and M mentions in it,
-K entities of the update.
+Legend of shape comments: B sequences of a micro-batch, T positions of its longest, N hidden words in it.
 
 A micro-batch holds::
 
@@ -13,13 +12,7 @@ A micro-batch holds::
     word_weight, pair_weight, token_weight: what a word, a pair and a position that is no padding count, so that the
                sums over all micro-batches and processes are the means of the update
 
-and of shards whose mentions are known::
-
-    entities   [B, T] 1 + the number of the entity that the network sees where a mention begins, else 0
-    mentions   [M] which of the B*T positions mentions begin at, ascending
-    mentioned  [M] which of the candidates stands there
-    candidates [K] 1 + the numbers of the entities of the whole update
-    entity_weight: what a mention counts
+Who tells more than words and pairs has a subclass of :class:`Sequences`, whose micro-batches hold that, too.
 """
 
 from __future__ import annotations
@@ -27,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +32,7 @@ from gptcore.data.feed import MicroBatch, Update
 from gptcore.data.masking import Masked, Masking, PieceTable, WordMasker
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.sentence_pairs import SentenceBatch, SentencePairs
-from gptcore.data.shards import MaskedEntities, Shards, mask_entities
+from gptcore.data.shards import Shards
 from gptcore.machine.distributed import MicroBatches
 from gptcore.objectives.objective import Text
 
@@ -70,36 +64,67 @@ class Hiding:
 
 
 @dataclass(frozen=True)
-class _Sequences:
+class Sequences:
     """Sequences and what is drawn for them."""
 
     batch: SentenceBatch
     masked: Masked
     draws: npt.NDArray[np.float32]
     """[B, T] uniform numbers."""
-    entities: MaskedEntities | None
-    """None: the mentions are not known."""
 
     @classmethod
-    def of(cls, batch: SentenceBatch, masked: Masked, numbers: Numbers, seed: int, draws: int) -> _Sequences:
-        """:param draws: the seed of the uniform numbers."""
-        uniform = uniforms(sample_bits(draws, numbers, batch.tokens.shape[1])).astype(np.float32)
-        known = None if batch.entities is None else mask_entities(batch.entities, numbers, seed)
-        return cls(batch, masked, uniform, known)
+    def of(cls, batch: SentenceBatch, masked: Masked, numbers: Numbers, seed: int, draws: int) -> Self:
+        """Draw what belongs to the sequences of these numbers.
+
+        :param seed: of what a subclass draws.
+        :param draws: the seed of the uniform numbers.
+        """
+        return cls(batch, masked, uniforms(sample_bits(draws, numbers, batch.tokens.shape[1])).astype(np.float32))
+
+    def counts(self) -> dict[str, int]:
+        """How many words, pairs and positions there are, by the names of what each of them weighs in a micro-batch."""
+        return {
+            "word_weight": int(self.masked.chosen.sum()),
+            "pair_weight": int((self.batch.labels != IGNORE_INDEX).sum()),
+            "token_weight": int(self.batch.mask.sum()),
+        }
+
+    def arrays(self, rows: slice) -> dict[str, npt.NDArray[Any]]:
+        """What a micro-batch of some of them holds, but for the weights."""
+        batch = self.batch
+        here = self.here(rows)
+        chosen = self.masked.chosen[here].ravel()
+        return {
+            "tokens": self.masked.tokens[here],
+            "segments": batch.segments[here],
+            "mask": batch.mask[here],
+            "places": np.flatnonzero(chosen),
+            "targets": batch.tokens[here].ravel()[chosen],
+            "draws": self.draws[here].ravel()[chosen],
+            "labels": batch.labels[rows],
+        }
+
+    def here(self, rows: slice) -> tuple[slice, slice]:
+        """These rows up to the end of the longest of them."""
+        return rows, slice(int(self.batch.mask[rows].sum(1).max()))
+
+    def micro_batch(self, rows: slice) -> dict[str, torch.Tensor]:
+        """Some of them as tensors."""
+        return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in self.arrays(rows).items()}
 
 
 class _Phase:
     """The updates with sequences of one length."""
 
-    def __init__(self, text: Text, hiding: Hiding, length: int, seed: int) -> None:
-        self.length, table = length, text.pieces
+    def __init__(self, text: Text, hiding: Hiding, length: int, seed: int, kind: type[Sequences]) -> None:
+        self.length, table, self._kind = length, text.pieces, kind
         self.sampler = SentencePairs(text.shards, table, length, hiding.pairs, seed)
         self._masker = WordMasker(table, hiding.masking, seed)
         self._seed, self._draws = seed, derive_seed(seed, "replaced tokens", length)
         self._copies = hiding.masking.copies
         self._instances = max(1, text.shards.n_tokens // length)  # sequences that are as many tokens as there are
 
-    def sequences(self, numbers: Numbers) -> _Sequences:
+    def sequences(self, numbers: Numbers) -> Sequences:
         """The sequences of these numbers with hidden words, and a uniform number for each position."""
         if self._copies is None:
             batch = self.sampler.batch(numbers)
@@ -108,7 +133,7 @@ class _Phase:
             copies, instances = (numbers // self._instances) % self._copies, self.instance(numbers)
             batch = self.sampler.batch(instances)
             masked = _each_copy(self._masker, batch, instances, copies)
-        return _Sequences.of(batch, masked, numbers, self._seed, self._draws)
+        return self._kind.of(batch, masked, numbers, self._seed, self._draws)
 
     def instance(self, numbers: Numbers) -> Numbers:
         """Which sequence each of these numbers is, where masks are drawn once and come back."""
@@ -118,7 +143,9 @@ class _Phase:
 class MaskedData:
     """Updates of `batch_size` sequences, shared out to processes and micro-batches; short ones first if asked for."""
 
-    def __init__(self, text: Text, hiding: Hiding, micro_batch_size: int | None) -> None:
+    def __init__(
+        self, text: Text, hiding: Hiding, micro_batch_size: int | None, kind: type[Sequences] = Sequences
+    ) -> None:
         """:param hiding: the objective's, before what the settings say.
 
         :raises InputError: shards without sentence borders, nothing to sample from, or a length with no room.
@@ -126,10 +153,10 @@ class MaskedData:
         config, n_ctx = text.config, text.model.n_ctx
         hiding = hiding.with_settings(config)
         self._size = config.batch_size
-        self._long = self._short = _Phase(text, hiding, n_ctx, config.seed)
+        self._long = self._short = _Phase(text, hiding, n_ctx, config.seed, kind)
         self._first_long = 0
         if config.short_length is not None:
-            self._short = _Phase(text, hiding, min(config.short_length, n_ctx), config.seed)
+            self._short = _Phase(text, hiding, min(config.short_length, n_ctx), config.seed, kind)
             self._first_long = round(config.share_of_short * config.total_steps(n_ctx, text.shards.n_tokens))
         self._micro = {
             length: MicroBatches(self._size, micro_batch_size and micro_batch_size * n_ctx // length, text.world)
@@ -140,9 +167,9 @@ class MaskedData:
         """Sequences step * batch_size .. (step + 1) * batch_size."""
         phase = self._phase(step)
         found = phase.sequences(self._numbers(step))
-        weights = _weights(found)
+        weights = {name: torch.tensor(1.0 / max(1, count)) for name, count in found.counts().items()}
         micro = self._micro[phase.length]
-        batches = [_micro_batch(found, its) | weights for its in micro.parts]
+        batches = [found.micro_batch(its) | weights for its in micro.parts]
         nothing = {name: torch.zeros(()) for name in weights}
         return Update([*batches, *[batches[-1] | nothing] * micro.idle], int(found.batch.mask.sum()))
 
@@ -158,7 +185,9 @@ class MaskedData:
         return np.arange(step * self._size, (step + 1) * self._size)
 
 
-def held_out_batches(text: Text, hiding: Hiding, max_tokens: int | None) -> Iterator[MicroBatch]:
+def held_out_batches(
+    text: Text, hiding: Hiding, max_tokens: int | None, kind: type[Sequences] = Sequences
+) -> Iterator[MicroBatch]:
     """Held-out sequences with hidden words, each weight 1: the same for every seed and every number of processes.
 
     :param hiding: the objective's, before what the settings say.
@@ -170,8 +199,8 @@ def held_out_batches(text: Text, hiding: Hiding, max_tokens: int | None) -> Iter
     seed = derive_seed(_HELD_OUT, "replaced tokens", n_ctx)
     for numbers, batch in sampler.in_order(_ROWS, max_tokens):
         masked = masker(batch.tokens, batch.mask, numbers)
-        found = _Sequences.of(batch, masked, numbers, _HELD_OUT, seed)
-        yield _micro_batch(found, slice(None)) | {name: torch.ones(()) for name in _weights(found)}
+        found = kind.of(batch, masked, numbers, _HELD_OUT, seed)
+        yield found.micro_batch(slice(None)) | {name: torch.ones(()) for name in found.counts()}
 
 
 @lru_cache(maxsize=2)
@@ -195,36 +224,3 @@ def _each_copy(masker: WordMasker, batch: SentenceBatch, instances: Numbers, cop
         its = copies == copy
         tokens[its], chosen[its] = masker(batch.tokens[its], batch.mask[its], instances[its], int(copy))
     return Masked(tokens, chosen)
-
-
-def _weights(found: _Sequences) -> MicroBatch:
-    counts = {
-        "word_weight": found.masked.chosen.sum(),
-        "pair_weight": (found.batch.labels != IGNORE_INDEX).sum(),
-        "token_weight": found.batch.mask.sum(),
-    }
-    if found.entities is not None:
-        counts["entity_weight"] = (found.entities.told > 0).sum()
-    return {name: torch.tensor(1.0 / max(1, int(count))) for name, count in counts.items()}
-
-
-def _micro_batch(found: _Sequences, rows: slice) -> dict[str, torch.Tensor]:
-    batch, masked, entities = found.batch, found.masked, found.entities
-    longest = int(batch.mask[rows].sum(1).max())
-    here = (rows, slice(longest))
-    chosen = masked.chosen[here].ravel()
-    parts = {
-        "tokens": masked.tokens[here],
-        "segments": batch.segments[here],
-        "mask": batch.mask[here],
-        "places": np.flatnonzero(chosen),
-        "targets": batch.tokens[here].ravel()[chosen],
-        "draws": found.draws[here].ravel()[chosen],
-        "labels": batch.labels[rows],
-    }
-    if entities is not None:
-        told = entities.told[here].ravel()
-        mentions = np.flatnonzero(told)
-        parts |= {"entities": entities.seen[here], "mentions": mentions, "mentioned": told[mentions] - 1}
-        parts["candidates"] = entities.candidates
-    return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}

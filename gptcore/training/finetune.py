@@ -64,6 +64,15 @@ _CHECKPOINT_SECONDS = 60.0
 _KEEP_CHECKPOINTS = 2
 
 
+_GIVEN_WITH = {
+    "from_task": ("start",),
+    "taught": ("teacher", "distil"),
+    "augmentation": ("proposer", "pieces"),
+    "ngrams": ("word_edges",),
+}
+"""Setting -> the fields of a job file that are given with it, and are null without it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class FinetuneJob(Job):
     """A job file, checked."""
@@ -86,21 +95,15 @@ class FinetuneJob(Job):
     def parse(cls, job: Mapping[str, Any]) -> FinetuneJob:
         """:raises InputError: naming the field that is missing, unknown or of no use."""
         parsed = super().parse(job)
-        pretrained = parsed.finetune.pretrained
-        if (parsed.model is None) == pretrained or (parsed.model is None and parsed.model_config is None):
-            wanted = "model = a folder" if pretrained else "model = null and a model_config"
-            raise InputError(f"finetune job: pretrained = {pretrained}, expected {wanted}")
-        if (parsed.start is None) != (parsed.finetune.from_task is None):
-            wanted = "start = null" if parsed.start else "start = a folder"
-            raise InputError(f"finetune job: from_task = {parsed.finetune.from_task}, expected {wanted}")
-        if not (parsed.teacher is None) == (parsed.distil is None) == (not parsed.finetune.taught):
-            wanted = "a teacher and distil" if parsed.finetune.taught else "teacher = null and distil = null"
-            raise InputError(f"finetune job: taught = {parsed.finetune.taught}, expected {wanted}")
-        if not (parsed.proposer is None) == (parsed.pieces is None) == (parsed.finetune.augmentation is None):
-            count = parsed.finetune.augmentation
-            raise InputError(f"finetune job: augmentation = {count}, expected proposer and pieces with it alone")
-        if bool(parsed.word_edges) != bool(parsed.finetune.ngrams):
-            raise InputError(f"finetune job: ngrams = {parsed.finetune.ngrams}, expected word_edges with it alone")
+        settings = parsed.finetune
+        shapeless = parsed.model is None and parsed.model_config is None
+        if shapeless or settings.pretrained != (parsed.model is not None):
+            wanted = "model = a folder" if settings.pretrained else "model = null and a model_config"
+            raise InputError(f"finetune job: pretrained = {settings.pretrained}, expected {wanted}")
+        for setting, names in _GIVEN_WITH.items():
+            value = getattr(settings, setting)
+            if any(bool(getattr(parsed, name)) != bool(value) for name in names):
+                raise InputError(f"finetune job: {setting} = {value}, expected {' and '.join(names)} with it alone")
         return parsed
 
 
@@ -157,7 +160,8 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     reader = reader_for(model, spec, part_tokens)
     numbers = choose_rows(len(read_encoded(job.dataset, "train")), config.max_train_rows, config.seed)
     held_out = held_out_rows(job.dataset, numbers) if config.select else numbers[:0]
-    rows = {"train": _training_rows(job, model, reader, "augmented", np.setdiff1d(numbers, held_out))}
+    trained = np.setdiff1d(numbers, held_out)
+    rows = {"train": _training_rows(job, model, reader, "augmented", trained)}
     rows |= {"validation": numbered_rows(reader, job.dataset, "train", held_out)} if len(held_out) else {}
     scored = [split for split in encoded_splits(job.dataset) if split != "train"]
     rows |= {split: split_rows(reader, job.dataset, split, config.max_eval_rows, EVAL_ROW_SEED) for split in scored}
@@ -191,17 +195,35 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
     beside: dict[str, float] = {}
     if config.ngrams and not form_of(spec).places:
-        parts = (np.setdiff1d(numbers, held_out), numbers)
-        learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in parts)
-        assert job.word_edges is not None, "parse() saw to it"
-        args = (job.workspace / "model", config.ngrams, job.word_edges, learnt, every, monitor, lambda: stop.requested)
-        started = time.monotonic()
-        beside = {"ngrams_weight": add_ngrams(*args), "ngrams_seconds": time.monotonic() - started}
+        learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in (trained, numbers))
+        beside |= _add_ngrams(job, learnt, every, monitor, stop)
     if monitor.held_out and needs_threshold(spec):
         beside["decision_shift"] = monitor.shift
         if monitor.shift:
             move_decision(job.workspace / "model", monitor.shift)
     _finish(job, spec, rows, monitor, progress, beside, world, stop)
+
+
+def _add_ngrams(
+    job: FinetuneJob, learnt: Rows, every: Rows, monitor: BestEpoch, stop: process.StopRequest
+) -> dict[str, float]:
+    """Fit a layer of n-grams beside the network that is kept; its weight and how long that took, for the result.
+
+    :param learnt: the rows that the network was trained on, without held-out ones.
+    :param every: these and the held-out ones.
+    """
+    assert job.word_edges is not None, "parse() saw to it"
+    started = time.monotonic()
+    weight = add_ngrams(
+        job.workspace / "model",
+        job.finetune.ngrams or 0,
+        job.word_edges,
+        learnt,
+        every,
+        monitor,
+        lambda: stop.requested,
+    )
+    return {"ngrams_weight": weight, "ngrams_seconds": time.monotonic() - started}
 
 
 def _training(

@@ -20,10 +20,10 @@ from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.network import load_model
-from gptcore.objectives import masked_data
 from gptcore.objectives.losses import IGNORE_INDEX
 from gptcore.papers.graphs.ernie import CountedMentions, entities_objective
 from gptcore.papers.graphs.knowledge_encoder import EntityLayer, KnowledgeEncoder
+from gptcore.papers.graphs.masked_entities import EntitySequences
 from tests.expected import expected as table_of
 from tests.gptcore.sentence_shards import N_VOCAB, gazetteer
 
@@ -222,9 +222,8 @@ def test_settings_that_do_not_fit_are_refused() -> None:
 def test_each_entity_that_is_told_weighs_alike_and_every_mention_is_counted() -> None:
     told = SimpleNamespace(told=np.array([0, 1, 2, 1, 0]))
     batch = SimpleNamespace(labels=np.array([0, IGNORE_INDEX]), mask=np.ones((2, 3)))
-    found = SimpleNamespace(batch=batch, masked=SimpleNamespace(chosen=np.eye(2, 3)), entities=told)
-    weights = {name: round(1 / float(weight)) for name, weight in masked_data._weights(cast(Any, found)).items()}
-    assert weights == {"word_weight": 2, "pair_weight": 1, "token_weight": 6, "entity_weight": 3}
+    found = EntitySequences(*cast(Any, (batch, SimpleNamespace(chosen=np.eye(2, 3)), None, told)))
+    assert found.counts() == {"word_weight": 2, "pair_weight": 1, "token_weight": 6, "entity_weight": 3}
     micro = {"targets": torch.zeros(2), "labels": torch.tensor([0]), "mask": torch.ones(1, 3)}
     counted = CountedMentions([{**micro, "mentioned": torch.zeros(n)} for n in (2, 3)])
     assert len(list(counted)) == 2

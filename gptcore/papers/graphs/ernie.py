@@ -26,6 +26,7 @@ from gptcore.objectives.masked import Counted, MaskedWords, told, word_and_pair_
 from gptcore.objectives.objective import Text
 from gptcore.papers.graphs.entities import ENTITIES_FILE, Entities
 from gptcore.papers.graphs.knowledge_encoder import KnowledgeEncoder
+from gptcore.papers.graphs.masked_entities import EntitySequences
 
 
 class CountedMentions(Counted):
@@ -50,6 +51,7 @@ class MaskedWordsAndEntities(MaskedWords):
     """Hidden words, pairs of segments and denoised entities."""
 
     counting = CountedMentions
+    sequences = EntitySequences
 
     def shards(self, folder: Path, knowledge: Path | None) -> Shards:
         """The shards of a split with the mentions of entities in them."""
