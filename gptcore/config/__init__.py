@@ -5,13 +5,11 @@ from __future__ import annotations
 from gptcore.config.distillation import DistilConfig as DistilConfig
 from gptcore.config.network import LAYER_NORM_EPSILON as LAYER_NORM_EPSILON
 from gptcore.config.network import EncoderConfig as EncoderConfig
-from gptcore.config.network import KnowledgeEncoderConfig as KnowledgeEncoderConfig
 from gptcore.config.network import LSTMConfig as LSTMConfig
 from gptcore.config.network import ModelConfig as ModelConfig
 from gptcore.config.network import NetworkConfig as NetworkConfig
 from gptcore.config.network import check_same_shape as check_same_shape
 from gptcore.config.network import network_config as network_config
-from gptcore.config.network import start_config as start_config
 from gptcore.config.presets import PRESETS as PRESETS
 from gptcore.config.presets import Preset as Preset
 from gptcore.config.presets import best as best

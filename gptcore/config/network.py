@@ -44,6 +44,13 @@ class NetworkConfig(Checked):
     family: str = derived("")
     """The name of the network's family."""
 
+    def started_from(self, found: NetworkConfig) -> NetworkConfig:
+        """The settings that a model has to have for a network of these to go on from it: by default the same.
+
+        :param found: those that it has.
+        """
+        return self
+
     @property
     def layers(self) -> int:
         """Blocks that a fine-tune can take over."""
@@ -196,53 +203,6 @@ class EncoderConfig(TransformerConfig):
         return self.n_groups if self.sharing == "all" else self.n_layer
 
 
-@dataclass(frozen=True)
-class KnowledgeEncoderConfig(EncoderConfig):
-    """BERT's encoder with entities of a knowledge graph beside the words ("ERNIE", Zhang et al. 2019, section 3.3)."""
-
-    n_fused: int | None = size(None, least=0)
-    """How many layers, the last ones, fuse words and entities (M in the paper; the N below them read words alone).
-    None: half of them, as in the paper."""
-    n_embd_entities: int = size(100)
-    """How many numbers an entity's vector has."""
-    n_head_entities: int = size(4)
-    """How many heads the attention of entities to each other has."""
-    entity_head: bool = True
-    """Whether there is a head that tells entities."""
-    linked: bool = True
-    """Whether the entities of a text are looked up in it where none are given."""
-    n_entities: int = size(0, least=0)
-    """How many entities have a vector. This and what follows are counted in the graph."""
-    n_names: int = size(0, least=0)
-    """How many names of theirs are looked for in texts."""
-    n_name_pieces: int = size(0, least=0)
-    """How many pieces these names have together."""
-    family: str = derived("ernie")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_embd_entities % self.n_head_entities:
-            raise InputError(
-                f"model.n_embd_entities = {self.n_embd_entities} is not a multiple of model.n_head_entities = "
-                f"{self.n_head_entities}"
-            )
-        if self.fused > self.n_layer:
-            raise InputError(f"model.n_fused = {self.n_fused}: expected at most model.n_layer = {self.n_layer}")
-        if self.sharing != "none":
-            raise InputError(f"model.sharing = {self.sharing!r}: expected 'none', as each layer fuses entities its way")
-
-    @property
-    def fused(self) -> int:
-        """Layers that fuse words and entities."""
-        return self.n_layer // 2 if self.n_fused is None else self.n_fused
-
-    @property
-    def without_entities(self) -> EncoderConfig:
-        """The encoder that is left where there are no entities, BERT."""
-        names = (f.name for f in dataclasses.fields(EncoderConfig) if f.name != "family")
-        return EncoderConfig(**{name: getattr(self, name) for name in names})
-
-
 def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
     """The generator beside a discriminator: as deep, narrower, with the same embeddings (ELECTRA, section 3.2)."""
     n_head = max(1, round(config.n_head * share))
@@ -270,16 +230,6 @@ def network_config(settings: Any, where: str = "model") -> NetworkConfig:
     known = {k: v for k, v in settings.items() if k != "family"} if isinstance(settings, Mapping) else settings
     config: NetworkConfig = replace_settings(family.part("config")(family=family.name), known, where)
     return config
-
-
-def start_config(wanted: NetworkConfig, found: NetworkConfig) -> NetworkConfig:
-    """The settings that a model has to have for a network to go on from it.
-
-    :param found: those that it has: the network's own, or those of the encoder that the network has entities beside.
-    """
-    if isinstance(wanted, KnowledgeEncoderConfig) and found.family != wanted.family:
-        return wanted.without_entities
-    return wanted
 
 
 def check_same_shape(found: NetworkConfig, wanted: NetworkConfig, where: str) -> None:

@@ -29,7 +29,7 @@ from torch import nn
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object, sha256_file, write_json_atomic
 from gptcore.base.settings import recorded
-from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape, start_config
+from gptcore.config import DistilConfig, NetworkConfig, PretrainConfig, check_same_shape
 from gptcore.config.distillation import check_teacher
 from gptcore.config.operations import pretraining_flops
 from gptcore.families import FAMILIES
@@ -272,7 +272,7 @@ def _start(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> d
         if network is not model and not folder.exists():
             continue  # of a model that was made elsewhere: others begin afresh
         shape, weights = read_model(str(folder))
-        check_same_shape(shape, start_config(network.config, shape), str(folder))
+        check_same_shape(shape, network.config.started_from(shape), str(folder))
         network.go_on_from(weights, str(folder))
     return {"start": sha256_file(job.start / "model.safetensors")}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
-from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config, start_config
+from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config
 from gptcore.families import FAMILIES, recorded_family
 from tasks.store.artifact import Artifact, is_digest
 from tasks.store.counts import DatasetCounts, FinetuneCounts, PretrainCounts, WeightsCounts
@@ -82,7 +82,7 @@ def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_d
             f"{tokenizer_digest[:12]}; expected the same (pipeline --tokenizer {tokenizer})"
         )
     model = dataclasses.replace(model, n_vocab=shape.n_vocab)
-    check_same_shape(shape, start_config(model, shape), f"--from {start.short}")
+    check_same_shape(shape, model.started_from(shape), f"--from {start.short}")
 
 
 def check_teacher(

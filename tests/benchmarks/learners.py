@@ -8,13 +8,14 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from gptcore.config import EncoderConfig, KnowledgeEncoderConfig, NetworkConfig, PretrainConfig, preset_named
+from gptcore.config import EncoderConfig, NetworkConfig, PretrainConfig, preset_named
 from gptcore.config.distillation import DistilConfig
 from gptcore.config.operations import MASK_SHARE
 from gptcore.data.feed import Objective
 from gptcore.families import FAMILIES
 from gptcore.models.network import Network, build_model
 from gptcore.objectives.objective import PretrainingObjective
+from gptcore.papers.graphs.config import KnowledgeEncoderConfig
 from gptcore.papers.students.distillation import Distilled
 
 

@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import DistilConfig, EncoderConfig, KnowledgeEncoderConfig, ModelConfig, NetworkConfig, preset_named
+from gptcore.config import DistilConfig, EncoderConfig, ModelConfig, NetworkConfig, preset_named
 from gptcore.config.distillation import check_teacher, student_of
 from gptcore.data.feed import MicroBatch
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import Network, build_model
 from gptcore.models.transformer import GPT
-from gptcore.objectives.losses import WordScores, fused_soft_target_loss
 from gptcore.objectives.objective import Text
+from gptcore.papers.graphs.config import KnowledgeEncoderConfig
 from gptcore.papers.students.distillation import (
     HIDDEN_WORDS,
     NEXT_TOKENS,
@@ -29,6 +29,7 @@ from gptcore.papers.students.distillation import (
     distillation_objective,
     start_from_teacher,
 )
+from gptcore.papers.students.losses import WordScores, fused_soft_target_loss
 from tests.expected import expected as table_of
 
 V, B, T = 37, 3, 10

@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import KnowledgeEncoderConfig
 from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.network import load_model
 from gptcore.objectives.losses import IGNORE_INDEX
+from gptcore.papers.graphs.config import KnowledgeEncoderConfig
 from gptcore.papers.graphs.ernie import CountedMentions, entities_objective
 from gptcore.papers.graphs.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.papers.graphs.masked_entities import EntitySequences

@@ -1,13 +1,15 @@
-"""Settings of what is learnt from a knowledge graph: vectors, and answers to questions."""
+"""Settings of what is learnt from a knowledge graph: vectors, a text encoder beside them, and answers to questions."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.settings import Checked, setting, share, size
+from gptcore.base.settings import Checked, derived, setting, share, size
+from gptcore.config.network import EncoderConfig, NetworkConfig
 from gptcore.config.training import SteppedConfig
 
 _NORMS = (1, 2)
@@ -65,6 +67,57 @@ class TransEConfig(SteppedConfig):
         if self.steps is not None:
             return self.steps
         return max(_LEAST_UPDATES, math.ceil(self.epochs * n_facts / self.batch_size))
+
+
+@dataclass(frozen=True)
+class KnowledgeEncoderConfig(EncoderConfig):
+    """BERT's encoder with entities of a knowledge graph beside the words ("ERNIE", Zhang et al. 2019, section 3.3)."""
+
+    n_fused: int | None = size(None, least=0)
+    """How many layers, the last ones, fuse words and entities (M in the paper; the N below them read words alone).
+    None: half of them, as in the paper."""
+    n_embd_entities: int = size(100)
+    """How many numbers an entity's vector has."""
+    n_head_entities: int = size(4)
+    """How many heads the attention of entities to each other has."""
+    entity_head: bool = True
+    """Whether there is a head that tells entities."""
+    linked: bool = True
+    """Whether the entities of a text are looked up in it where none are given."""
+    n_entities: int = size(0, least=0)
+    """How many entities have a vector. This and what follows are counted in the graph."""
+    n_names: int = size(0, least=0)
+    """How many names of theirs are looked for in texts."""
+    n_name_pieces: int = size(0, least=0)
+    """How many pieces these names have together."""
+    family: str = derived("ernie")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_embd_entities % self.n_head_entities:
+            raise InputError(
+                f"model.n_embd_entities = {self.n_embd_entities} is not a multiple of model.n_head_entities = "
+                f"{self.n_head_entities}"
+            )
+        if self.fused > self.n_layer:
+            raise InputError(f"model.n_fused = {self.n_fused}: expected at most model.n_layer = {self.n_layer}")
+        if self.sharing != "none":
+            raise InputError(f"model.sharing = {self.sharing!r}: expected 'none', as each layer fuses entities its way")
+
+    def started_from(self, found: NetworkConfig) -> NetworkConfig:
+        """Its own settings, or those of the encoder that the network has entities beside."""
+        return self if found.family == self.family else self.without_entities
+
+    @property
+    def fused(self) -> int:
+        """Layers that fuse words and entities."""
+        return self.n_layer // 2 if self.n_fused is None else self.n_fused
+
+    @property
+    def without_entities(self) -> EncoderConfig:
+        """The encoder that is left where there are no entities, BERT."""
+        names = (f.name for f in dataclasses.fields(EncoderConfig) if f.name != "family")
+        return EncoderConfig(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import EncoderConfig, KnowledgeEncoderConfig
+from gptcore.config import EncoderConfig
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights
 from gptcore.models.encoder_parts import Embeddings, FeedForward, SelfAttention, activated, norm
 from gptcore.models.products import Linear
+from gptcore.papers.graphs.config import KnowledgeEncoderConfig
 from gptcore.papers.graphs.entities import Gazetteer
 
 _TABLES = ("name_pieces", "name_stops", "name_entities", "name_tails")

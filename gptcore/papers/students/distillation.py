@@ -29,12 +29,13 @@ from gptcore.models.network import LayerStates, Network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.inputs import EncodedExample
 from gptcore.objectives.distillation import Trained
-from gptcore.objectives.losses import WordScores, cosine_loss, fused_language_model_loss, fused_soft_target_loss
+from gptcore.objectives.losses import fused_language_model_loss
 from gptcore.objectives.masked import told
 from gptcore.objectives.objective import PretrainingObjective, Text
 from gptcore.objectives.task import FinetuneData
 from gptcore.papers.students.augmentation import WordProposer, augmented
 from gptcore.papers.students.layers import Counted, layer_losses
+from gptcore.papers.students.losses import WordScores, cosine_loss, fused_soft_target_loss
 from gptcore.papers.students.task import TaughtRows, taught_classifier, taught_objective
 from gptcore.text.tokenizer import Specials
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gptcore.config import DistilConfig
 from gptcore.models.network import LayerStates
-from gptcore.objectives.losses import attention_loss, states_loss
+from gptcore.papers.students.losses import attention_loss, states_loss
 
 
 class Counted(NamedTuple):
