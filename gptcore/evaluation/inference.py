@@ -23,7 +23,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import TYPED, own_example, read_own_rows
 from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
-from gptcore.objectives.objective import perplexity
+from gptcore.objectives.objective import exponential, perplexity
 from gptcore.text.tokenizer import Tokenizer
 
 PREDICTION = "prediction"
@@ -146,7 +146,7 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
         "words": n_words,
         "nats_per_token": found["loss"],
         "perplexity": found["perplexity"],
-        "word_perplexity": math.exp(nats / n_words) if nats / n_words < 700 else math.inf,
+        "word_perplexity": exponential(nats / n_words),
         "bits_per_byte": bits_per_byte(found["loss"], scored, tokens, tokenizer.n_vocab, n_bytes),
     }
 

@@ -28,6 +28,7 @@ from gptcore.data.feed import by_length
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import LanguageModel, load_language_model, load_model
+from gptcore.objectives.objective import exponential
 from gptcore.text.tokenizer import Specials, Tokenizer
 
 _BATCH_TOKENS = 4096  # of one forward pass
@@ -61,7 +62,7 @@ class NetworkLikelihood:
     def log_probabilities(
         self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
     ) -> NDArray[np.float64]:
-        """See :class:`Likelihood`.
+        """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
 
         A sequence beyond n_ctx goes on in a further window, whose first id is the last of the one before, as for
         perplexity (:func:`gptcore.data.sampler.sequential_windows`): every id but the first is scored once.
@@ -282,5 +283,5 @@ def pseudo_perplexity(model: PseudoLikelihood, tokenizer: Tokenizer, lines: Iter
         "words": n_words,
         "pseudo_nats_per_piece": nats / n_pieces,
         "pseudo_perplexity": math.exp(nats / n_pieces),
-        "pseudo_word_perplexity": math.exp(nats / n_words) if nats / n_words < 700 else math.inf,
+        "pseudo_word_perplexity": exponential(nats / n_words),
     }

@@ -76,7 +76,7 @@ class NgramModel:
         grams, counts = _sum(_reported(map(_count_rows, jobs), jobs, progress))
         require(len(grams), f"{train.folder}: no row of {order} tokens or more to count")
         self._levels = [_level(grams, counts, n_vocab)]
-        """Of orders 1 to the highest, which counts occurrences, the others distinct left neighbours."""
+        """The levels of orders 1 to the highest, which counts occurrences, the others distinct left neighbours."""
         for lower in range(order - 1, 0, -1):
             grams, counts = np.unique(grams % n_vocab**lower, return_counts=True)
             self._levels.insert(0, _level(grams, counts, n_vocab))
@@ -84,7 +84,7 @@ class NgramModel:
     def log_probabilities(
         self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
     ) -> Floats:
-        """See :class:`gptcore.evaluation.likelihood.Likelihood`."""
+        """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N]."""
         sums, done = np.zeros(len(sequences)), 0
         lengths = np.asarray([len(ids) for ids in sequences])
         for length in np.unique(lengths):
@@ -129,7 +129,7 @@ class UnigramModel:
     def log_probabilities(
         self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
     ) -> Floats:
-        """See :class:`gptcore.evaluation.likelihood.Likelihood`."""
+        """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N]."""
         sums = np.asarray([self._nats[np.asarray(ids[1:], dtype=np.int64)].sum() for ids in sequences])
         if progress is not None:
             progress(len(sequences), len(sequences))

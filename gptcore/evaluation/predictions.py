@@ -61,7 +61,7 @@ class RowPredictions(ABC):
 
     @abstractmethod
     def lines(self, spec: TaskSpec) -> Iterator[dict[str, Any]]:
-        """Of each row ``row``, ``subset``, ``label``, ``prediction`` and what the form has beside them, as JSON."""
+        """Each row's ``row``, ``subset``, ``label``, ``prediction`` and what the form has beside them, as JSON."""
 
     @abstractmethod
     def described(self, spec: TaskSpec) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ class RowPredictions(ABC):
 
 @dataclass(frozen=True)
 class Predictions(RowPredictions):
-    """Of rows that are answered as a whole, in the split's order."""
+    """Predictions of rows that are answered as a whole, in the split's order."""
 
     rows: TaskRows
     logits: NDArray[np.float32]  # (N, K) classes, or (N, C) choices
@@ -84,12 +84,12 @@ class Predictions(RowPredictions):
 
     @property
     def finite(self) -> bool:
-        """See :class:`RowPredictions`."""
+        """Whether the network gave numbers."""
         return bool(np.isfinite(self.logits).all())
 
     @property
     def collapsed(self) -> bool:
-        """See :class:`RowPredictions`."""
+        """Whether every row got the same answer."""
         return is_constant(self.values)
 
     def scores(self, spec: TaskSpec) -> dict[str, float]:
@@ -99,7 +99,7 @@ class Predictions(RowPredictions):
         return score(spec, self.values[known], self.rows.labels[known], subsets)
 
     def lines(self, spec: TaskSpec) -> Iterator[dict[str, Any]]:
-        """See :class:`RowPredictions`: label and prediction as the dataset spells them, and ``logits``."""
+        """Each row as JSON, with label and prediction as the dataset spells them, and ``logits``."""
         spelled = form_of(spec).spelled
         columns = (self.rows.names, self.rows.subsets, self.rows.labels, self.values, self.logits)
         for name, subset, label, value, logits in zip(*columns, strict=True):
@@ -112,7 +112,7 @@ class Predictions(RowPredictions):
             }
 
     def described(self, spec: TaskSpec) -> list[dict[str, Any]]:
-        """See :meth:`gptcore.nlu.forms.form.Form.described`."""
+        """What each row is answered with, as its form describes it."""
         return [form_of(spec).described(spec, logits) for logits in self.logits]
 
 
@@ -173,7 +173,7 @@ def best_answer(
 
 @dataclass(frozen=True)
 class SpanPredictions(RowPredictions):
-    """Of questions whose answers stand in a passage."""
+    """Predictions of questions whose answers stand in a passage."""
 
     rows: WindowRows
     answers: Sequence[SpanAnswer]  # (N,)
@@ -183,7 +183,7 @@ class SpanPredictions(RowPredictions):
 
     @property
     def finite(self) -> bool:
-        """See :class:`RowPredictions`."""
+        """Whether the network gave numbers."""
         return all(np.isfinite((answer.score, answer.no_answer)).all() for answer in self.answers)
 
     @property
@@ -193,7 +193,7 @@ class SpanPredictions(RowPredictions):
 
     @property
     def collapsed(self) -> bool:
-        """See :class:`RowPredictions`."""
+        """Whether every row got the same answer."""
         return len(self.answers) > 1 and len(set(self.texts)) == 1
 
     @property
@@ -214,7 +214,7 @@ class SpanPredictions(RowPredictions):
         return replace(self, threshold=threshold)
 
     def using(self, settings: Mapping[str, Any]) -> Self:
-        """See :class:`RowPredictions`."""
+        """The same with a saved model's threshold."""
         return replace(self, threshold=float(settings.get(NO_ANSWER_THRESHOLD, 0.0)))
 
     def _known(self) -> list[tuple[int, list[str]]]:
@@ -226,13 +226,13 @@ class SpanPredictions(RowPredictions):
         ]
 
     def scores(self, spec: TaskSpec) -> dict[str, float]:
-        """See :func:`gptcore.nlu.place_metrics.span_scores`."""
+        """The metrics of spans (:func:`gptcore.nlu.place_metrics.span_scores`) over the rows that carry a label."""
         texts, known = self.texts, self._known()
         found = span_scores([texts[row] for row, _ in known], [golds for _, golds in known], self.may_lack)
         return {**found, "score": found[spec.headline]}
 
     def lines(self, spec: TaskSpec) -> Iterator[dict[str, Any]]:
-        """See :class:`RowPredictions`: also the answer's place, how much more no answer scores, what it is worth."""
+        """Each row as JSON, with the answer's place, how much more no answer scores, and what the answer is worth."""
         golds = dict(self._known())
         for number, (example, answer, text) in enumerate(
             zip(self.rows.examples, self.answers, self.texts, strict=True)
@@ -253,7 +253,7 @@ class SpanPredictions(RowPredictions):
             yield line
 
     def described(self, spec: TaskSpec) -> list[dict[str, Any]]:
-        """See :class:`RowPredictions`.
+        """What each question is answered with, as JSON.
 
         :return: "answer" (empty: none), "start" and "end", its characters in the passage; where a question may have
             no answer also "no_answer", how much more that scores, and "threshold", above which none is given.
@@ -287,7 +287,7 @@ def span_predictions(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.flo
 
 @dataclass(frozen=True)
 class TagPredictions(RowPredictions):
-    """Of texts with a tag for each word."""
+    """Predictions of texts with a tag for each word."""
 
     rows: WindowRows
     tags: Sequence[Sequence[str]]  # of each row's words
@@ -295,17 +295,17 @@ class TagPredictions(RowPredictions):
 
     @property
     def finite(self) -> bool:
-        """See :class:`RowPredictions`."""
+        """Whether the network gave numbers."""
         pairs = zip(self.rows.windows, self.logits, strict=True)
         return all(np.isfinite(_of_pieces(window, logits)).all() for window, logits in pairs)
 
     @property
     def collapsed(self) -> bool:
-        """See :class:`RowPredictions`."""
+        """Whether every word of all rows got the same tag."""
         return len({tag for tags in self.tags for tag in tags}) <= 1
 
     def scores(self, spec: TaskSpec) -> dict[str, float]:
-        """See :func:`gptcore.nlu.place_metrics.entity_scores`."""
+        """The metrics of entities (:func:`gptcore.nlu.place_metrics.entity_scores`) over the rows that carry tags."""
         pairs = [
             (tags, [word.name for word in example.annotations])
             for tags, example in zip(self.tags, self.rows.examples, strict=True)
@@ -315,7 +315,7 @@ class TagPredictions(RowPredictions):
         return {**found, "score": found[spec.headline]}
 
     def lines(self, spec: TaskSpec) -> Iterator[dict[str, Any]]:
-        """See :class:`RowPredictions`; label and prediction are lists, a tag a word."""
+        """Each row as JSON; label and prediction are lists with a tag for each word."""
         for example, tags in zip(self.rows.examples, self.tags, strict=True):
             yield {
                 "row": example.row,
@@ -326,7 +326,7 @@ class TagPredictions(RowPredictions):
             }
 
     def described(self, spec: TaskSpec) -> list[dict[str, Any]]:
-        """See :class:`RowPredictions`.
+        """What each text is answered with, as JSON.
 
         :return: "tags", one a word, and "entities", each with "text", "kind", "start" and "end".
         """

@@ -44,7 +44,7 @@ class SubmissionFile:
     task: str
     """Whose model answers, whose text columns are read."""
     path: str
-    """Of the test file, relative to the folder of datasets."""
+    """The path of the test file, relative to the folder of datasets."""
     rows: int
     """As published; the server expects as many."""
     index: str = "index"

@@ -120,7 +120,7 @@ class Family:
         return bool(self.reader)
 
     def require_form(self, task: str, places: bool) -> None:
-        """See that the family can be fine-tuned on a task.
+        """Check that the family can be fine-tuned on a task.
 
         :param places: whether the task's answers are places of a text.
         :raises InputError: it cannot.

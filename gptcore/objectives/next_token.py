@@ -91,7 +91,7 @@ class NextToken(PretrainingObjective):
         return PretrainData(_windows(text), text.config.batch_size, micro_batch_size, text.world)
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
-        """See :func:`language_model_objective`."""
+        """The mean loss of next tokens."""
         assert isinstance(trained, LanguageModel)
         return language_model_objective(trained)
 

@@ -30,7 +30,7 @@ from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches,
 from gptcore.objectives.objective import PretrainingObjective, Text, summed_metrics
 
 WEIGHT = 50.0
-"""Of the discriminator's loss (section 3.2, "lambda")."""
+"""The weight of the discriminator's loss (section 3.2, "lambda")."""
 
 _HEADS = {
     "electra": {"replaced": True, "words": False},

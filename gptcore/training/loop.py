@@ -78,7 +78,7 @@ class Training:
     model: nn.Module
     """What is trained and saved; equal on every process at the start (same seed or same file)."""
     objective: Objective
-    """See :func:`summing`."""
+    """What gives a micro-batch's loss, as :func:`summing` takes it."""
     data: Data
     monitor: Monitor
     settings: TrainingConfig
@@ -86,21 +86,20 @@ class Training:
     schedule: Schedule
     identity: Mapping[str, Any]
     """What must be equal for a checkpoint to belong to this run (settings, digests): JSON values.
-    :meth:`gptcore.GPT.load`
-    finds the sizes of a pre-trained model under its key "model"."""
+    :meth:`gptcore.GPT.load` finds the sizes of a pre-trained model under its key "model"."""
     keep_checkpoints: int
     checkpoint_every: int
     """Updates between checkpoints. A resume is exact from any of them."""
     checkpoint_seconds: float | None = None
     """And at most so many seconds between them; None: by updates alone."""
     rates: Sequence[Rated] | None = None
-    """See :func:`gptcore.training.optim.adam`."""
+    """Parameters with learning rates of their own, as :func:`gptcore.training.optim.adam` takes them."""
     muon: bool = False
     """Whether the matrices inside the network are Muon's; then no ``rates``."""
     checkpoints: str = "checkpoints"
     """Their folder in the workspace."""
     before: Progression | None = None
-    """Of another training in the same workspace that came before; log and costs go on from there."""
+    """Where another training in the same workspace ended that came before; log and costs go on from there."""
     log_bytes: int = 0
     """How long the log was then."""
     compile: Callable[[], None] | None = None

@@ -32,11 +32,11 @@ from gptcore.text.word_edges import BEGINS, ENDS
 from gptcore.training.best_epoch import BestEpoch
 
 _WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Of the n-grams' logits beside the network's; the greatest leaves next to nothing of these."""
+"""Weights of the n-grams' logits beside the network's; the greatest leaves next to nothing of these."""
 PENALTIES = (10.0, 3.0, 1.0, 0.1)
-"""Of half the sum of the squares of the layer's weights, where the loss is a sum over rows: scikit-learn's 1 / C."""
+"""Factors of half the sum of the squares of the layer's weights; the loss is a sum over rows: scikit-learn's 1 / C."""
 _SCALES = [np.float32(2 ** (-step / 4)) for step in range(33)]
-"""Of the logits of both, down to 1/256. A metric does not see them, yet a great weight makes every row certain."""
+"""Scales of both logits, down to 1/256. A metric does not see them, yet a great weight makes every row certain."""
 _MOST = 1 << 24
 """Words and n-grams that are fitted together; of more rows some are drawn."""
 _LEAST = 1e-6

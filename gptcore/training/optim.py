@@ -27,7 +27,7 @@ class Rated:
     """Parameters that have a learning rate of their own."""
 
     factor: float
-    """Of the scheduled rate."""
+    """Their rate as a share of the scheduled one."""
     parameters: Sequence[nn.Parameter]
 
 
@@ -38,12 +38,12 @@ class _Adam(AdamW):
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """See :meth:`torch.optim.Optimizer.add_param_group`."""
+        """Add a group of parameters, as any optimiser does."""
         _inside(torch.optim.Optimizer.add_param_group)(self, param_group)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever used
-        """See :meth:`torch.optim.Adam.step`."""
+        """Update the parameters by their gradients."""
         _inside(torch.optim.Adam.step)(self)
 
 
@@ -102,7 +102,7 @@ class AdamAndMuon(torch.optim.Optimizer):
         self.state = muon.state = adam.state
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever used
-        """See :meth:`torch.optim.Optimizer.step`."""
+        """Update the parameters of both by their gradients."""
         for whole, matrices in self._fused.items():
             assert whole.grad is not None, "each of them is trained"
             kept = self.state[whole] = self.state[whole] or {"momentum_buffer": torch.zeros_like(whole)}

@@ -124,7 +124,7 @@ class ValidationMonitor:
     snapshots: Path
     """Folder where the model of each of :func:`snapshot_steps` but the last is kept, with its scores."""
     scores: dict[str, float] = dataclasses.field(default_factory=dict, init=False)
-    """Of the last evaluation: validation/loss, validation/perplexity, validation/tokens."""
+    """What the last evaluation gave: validation/loss, validation/perplexity, validation/tokens."""
 
     def __post_init__(self) -> None:
         self.n_targets = max(1, self.n_targets)  # none at all: the last evaluation is due, and says so

@@ -205,7 +205,7 @@ def _spread(tokens: Ids, place: int) -> _Hashes:
 
 
 def _apart(ends: Ids, entities: Ids) -> Ids:
-    """Of mentions that overlap, those that begin further left: [B, T] each -> [B, T]."""
+    """Keep of mentions that overlap those that begin further left: [B, T] each -> [B, T]."""
     rows, starts = np.nonzero(ends)
     kept = np.zeros(len(rows), bool)
     row, free = -1, 0

@@ -203,7 +203,7 @@ class KnowledgeEncoder(Encoder):
         return -1 if part in _KNOWN else super()._depth(name)
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """See :meth:`Encoder.parameters_by_depth`: a layer's entities are as deep as its words."""
+        """The parameters from the embeddings up to the heads; a layer's entities are as deep as its words."""
         levels = super().parameters_by_depth()
         first = 1 + self.config.n_layer - self.config.fused  # behind the embeddings
         for number, layer in enumerate(self.fusion):
@@ -213,7 +213,7 @@ class KnowledgeEncoder(Encoder):
         return levels
 
     def layer_parts(self, layer: int) -> list[nn.Module]:
-        """See :meth:`gptcore.models.network.Network.layer_parts`."""
+        """The parts of a layer, what it has for entities last."""
         number = layer - (self.config.n_layer - self.config.fused)
         return [*super().layer_parts(layer), *([self.fusion[number]] if number >= 0 else [])]
 

@@ -60,7 +60,7 @@ class RankMonitor(Monitor):
         return len(self._facts) > 0 and (step % self._config.eval_every == 0 or step == self._total_steps)
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
-        """See :func:`gptcore.papers.graphs.transe.link_prediction`."""
+        """Rank held-out facts (:func:`gptcore.papers.graphs.transe.link_prediction`)."""
         found = link_prediction(ranks(self._model, self._graph, self._facts))
         return {f"validation/{name}": value for name, value in found.items()}
 

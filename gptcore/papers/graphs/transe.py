@@ -88,7 +88,7 @@ class TransE(nn.Module):
         return squares.clamp_min(_LEAST).sqrt()
 
     def lengths(self, differences: Tensor) -> Tensor:
-        """Of h + r - t: [B, D] -> [B]."""
+        """The distance of facts, the norm of h + r - t: [B, D] -> [B]."""
         if self.norm == 1:
             return differences.abs().sum(-1)
         return (differences**2).sum(-1).clamp_min(_LEAST).sqrt()
