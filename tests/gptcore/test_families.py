@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+import gptcore.families
 from gptcore import GPT
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import PRESETS, network_config, preset_named
-from gptcore.families import FAMILIES, recorded_family
+from gptcore.families import FAMILIES, offered, recorded_family
 from tests.expected import expected
-
-OFFERED = "gpt, albert, bert, distilbert, electra, ernie, gpt2, gptbert, tinybert"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -68,17 +69,25 @@ def test_a_family_is_read_where_it_is_recorded_and_known_where_it_was_not_yet(
     config = network_config(settings)
     assert config.family == name
     assert network_config(recorded(config)) == config, "and what is recorded leads back to it"
-    known = OFFERED.replace("tinybert", "lstm, tinybert")
+    known = ", ".join(FAMILIES)
     with pytest.raises(InputError, match=f"job: family = 'bart'; did you mean bert. expected one of {known}"):
         network_config({**settings, "family": "bart"}, "job")
 
 
+def test_families_are_those_of_the_core_and_of_the_papers_the_default_first() -> None:
+    """Each paper's room brings its own, which are found without being listed."""
+    rooms = Path(gptcore.families.__file__).parents[1]
+    files = [*rooms.glob("families/*.toml"), *rooms.glob("papers/*/families/*.toml")]
+    first, *others = FAMILIES
+    assert (first, others) == ("gpt", sorted(file.stem for file in files if file.stem != "gpt"))
+    assert set(offered()) == {*FAMILIES} - {"lstm"}
+
+
 def test_every_part_that_a_family_names_is_there() -> None:
-    parts = ("tokenizer", "config", "network", "reader", "head", "layout")
     for family in FAMILIES.values():
-        for part in parts:
-            if getattr(family, part):
-                assert family.part(part) is not None
+        named = [name for name, value in vars(family).items() if isinstance(value, str) and ":" in value]
+        assert {"tokenizer", "config", "network", "inputs", "head", "objective"} <= {*named}
+        assert all(family.part(name) is not None for name in named)
     with pytest.raises(InputError, match="LSTM: this family has no layout"):
         FAMILIES["lstm"].part("layout")
 
