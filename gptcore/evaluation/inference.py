@@ -47,8 +47,8 @@ def predict_jsonl(model: TaskModel, lines: Iterable[bytes]) -> Iterator[dict[str
 def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     """Each row's own columns, and "prediction" with its "probability", in the order given and in bounded memory.
 
-    Of an answer that is more than one label what a table of MLflow's has beside it; see
-    :meth:`gptcore.nlu.forms.form.Form.cells`.
+    An answer that is more than one label is told in the cells that its form has for it
+    (:meth:`gptcore.nlu.forms.form.Form.cells`).
 
     :raises InputError: a broken row, once the rows of the batches before it are answered; a column that the answers
         have as well, or text that no encoding can store.
@@ -58,18 +58,18 @@ def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dic
     for row, answer in zip(told, answers, strict=True):
         if "label" in answer:
             label = answer["label"]
-            found = {PREDICTION: label, "probability": answer["probabilities"][label]}
+            cells = {PREDICTION: label, "probability": answer["probabilities"][label]}
         else:
             (_, first), *rest = form_of(model.spec).cells(answer).items()
-            found = {PREDICTION: first, **dict(rest)}
-        if taken := found.keys() & row.columns.keys():
+            cells = {PREDICTION: first, **dict(rest)}
+        if taken := cells.keys() & row.columns.keys():
             raise row.error(min(taken), "this column", "none of its name, which the answers have")
         for column, cell in row.columns.items():
             try:
                 json_line([column, cell]).encode()
             except UnicodeEncodeError:  # of a text in a list, too
                 raise row.error(column, show(cell), "text without unpaired surrogates") from None
-        yield {**row.columns, **found}
+        yield {**row.columns, **cells}
 
 
 def continue_lines(
@@ -93,8 +93,8 @@ def continue_lines(
     """
     prompts = (_prompt(tokenizer, text.rstrip("\r\n"), f"{name}, line {n}") for n, text in decoded_lines(lines, name))
     while batch := list(itertools.islice(prompts, _PROMPTS_AT_ONCE)):
-        found = generate_batch(model, tokenizer, batch, seed=seed, **settings)
-        for prompt, continuation in zip(batch, found, strict=True):
+        continuations = generate_batch(model, tokenizer, batch, seed=seed, **settings)
+        for prompt, continuation in zip(batch, continuations, strict=True):
             yield {"prompt": prompt, "continuation": continuation}
         seed += len(batch)
 
@@ -137,17 +137,17 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
         raise InputError(f"{TYPED}: found no word, expected one or more")
     require(len(ids) >= 2, f"{TYPED}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
     alone = World(0, 1, model.tokens.weight.device)
-    found = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
+    costs = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
     text_ids = ids if tokenizer.end_of_text is None else ids[1:]
-    scored, tokens = found["tokens"], len(text_ids)
-    nats = found["loss"] * scored + (tokens - scored) * math.log(tokenizer.n_vocab)
+    scored, tokens = costs["tokens"], len(text_ids)
+    nats = costs["loss"] * scored + (tokens - scored) * math.log(tokenizer.n_vocab)
     return {
-        "tokens": int(found["tokens"]),
+        "tokens": int(costs["tokens"]),
         "words": n_words,
-        "nats_per_token": found["loss"],
-        "perplexity": found["perplexity"],
+        "nats_per_token": costs["loss"],
+        "perplexity": costs["perplexity"],
         "word_perplexity": exponential(nats / n_words),
-        "bits_per_byte": bits_per_byte(found["loss"], scored, tokens, tokenizer.n_vocab, n_bytes),
+        "bits_per_byte": bits_per_byte(costs["loss"], scored, tokens, tokenizer.n_vocab, n_bytes),
     }
 
 

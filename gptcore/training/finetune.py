@@ -168,7 +168,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     if config.original:
         assert isinstance(model, ClassificationModel), "the settings are refused for others"
         # fewer positions, so fewer rows in the language model's softmax
-        model.gpt = model.gpt.adapt(reader.n_special, n_ctx=max(found.longest for found in rows.values()))
+        model.gpt = model.gpt.adapt(reader.n_special, n_ctx=max(part.longest for part in rows.values()))
     data = FinetuneData(rows["train"], config, repeats=model.shares_choices)
     extra = {**task_settings(spec), "labels": list(spec.labels), "tokenizer_digest": meta["tokenizer_digest"]}
     if part_tokens is not None:
@@ -279,17 +279,17 @@ def _refit(
     chosen, log = monitor.folder / "chosen.json", job.workspace / "metrics.jsonl"
     if not chosen.is_file():
         progress = Trainer(dataclasses.replace(first, after=second.total_steps), job.workspace, world, stop).run()
-        found = {"progression": dataclasses.asdict(progress), "log_bytes": log.stat().st_size}
-        write_json_atomic(chosen, {"best": monitor.state(), **found})
-    found = read_json(chosen)
-    monitor.restore(found["best"])
-    before, left_out = Progression(**found["progression"]), job.finetune.epochs - int(monitor.epoch)
+        choice = {"best": monitor.state(), "progression": dataclasses.asdict(progress), "log_bytes": log.stat().st_size}
+        write_json_atomic(chosen, choice)
+    choice = read_json(chosen)
+    monitor.restore(choice["best"])
+    before, left_out = Progression(**choice["progression"]), job.finetune.epochs - int(monitor.epoch)
     second = dataclasses.replace(
         second,
         total_steps=second.total_steps - left_out * data.batches_per_epoch,
         checkpoints="checkpoints/again",
         before=before,
-        log_bytes=found["log_bytes"],
+        log_bytes=choice["log_bytes"],
     )
     progress = Trainer(second, job.workspace, world, stop).run()
     model.save(job.workspace / "model", monitor.settings)
@@ -363,10 +363,10 @@ def _finish(
     model.to(world.device)
     for split in [split for split in rows if split not in ("train", chosen_on)]:
         logits = monitor.logits(model, rows[split], lambda: stop.requested)
-        found = answers_of(spec, rows[split], logits).using(saved)
-        found.write(spec, folder / f"{split}.jsonl")
-        scores |= {f"{split}/{name}": value for name, value in found.scores(spec).items()}
-        collapsed = found.collapsed if split == "dev" else collapsed
+        answers = answers_of(spec, rows[split], logits).using(saved)
+        answers.write(spec, folder / f"{split}.jsonl")
+        scores |= {f"{split}/{name}": value for name, value in answers.scores(spec).items()}
+        collapsed = answers.collapsed if split == "dev" else collapsed
     for predictions in sorted(folder.glob("*.jsonl")):
         stderrs = stderrs_of_file(spec, predictions)
         scores |= {f"{predictions.stem}/{name}": value for name, value in stderrs.items()}
@@ -379,8 +379,8 @@ def _finish(
         "best_epoch": monitor.epoch,
         "best_step": monitor.step,
         "majority_collapse": collapsed,
-        "rows": {split: found.n_rows for split, found in rows.items()},
-        "truncated": sum(found.truncated for split, found in rows.items() if not (refit and split == "validation")),
+        "rows": {split: part.n_rows for split, part in rows.items()},
+        "truncated": sum(part.truncated for split, part in rows.items() if not (refit and split == "validation")),
         **costs(progress, job.finetune.precision, world),
         "wall_seconds": progress.wall_seconds + beside.get("ngrams_seconds", 0.0) + test_seconds,
         "train/loss": progress.metrics["train/loss"],
