@@ -135,7 +135,7 @@ def submission(
 
 
 def serve(url: str, name: str, model: str, port: int, max_tokens: int | None = None) -> None:
-    """Serve until SIGTERM; see :mod:`flows.servers.model_server`.
+    """Serve until SIGTERM; see :mod:`flows.serving.model_server`.
 
     :param url: of the store.
     :param name: a task, whose model ``model`` chooses; or a model itself.
@@ -147,8 +147,8 @@ def serve(url: str, name: str, model: str, port: int, max_tokens: int | None = N
     listener(port).close()  # one in use is told before torch is imported and the model read
     artifact = served_model(check_addresses({"store": url, "model": model}), name, model)
     folder, words = model_files(artifact)
-    from flows.servers.answering import Generation, Predictions, Service  # brings torch along
-    from flows.servers.model_server import serve
+    from flows.serving.answering import Generation, Predictions, Service  # brings torch along
+    from flows.serving.model_server import serve
     from gptcore.evaluation.predict import TaskModel
     from gptcore.machine.device import pick_device
     from gptcore.models.network import load_language_model

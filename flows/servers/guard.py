@@ -7,7 +7,7 @@ mean 127.0.0.1 once the page is loaded (DNS rebinding), which stands in `Host`. 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +16,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 """As ASGI has them, these four."""
+Headers = Sequence[tuple[str, str]]
+"""Names in lower case, each with a value."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""The names of this machine for itself."""
 _POLICY_VIOLATION = 1008
 
 
@@ -24,14 +28,14 @@ def own_names(host: str, port: int, others: Collection[str] = ()) -> frozenset[s
 
     :param others: names with a port, as ``prefect.example:4200``, behind which a proxy or a container is reached.
     """
-    names = {host, "127.0.0.1", "localhost", "[::1]"}
+    names = {host, *LOOPBACK}
     return frozenset({f"{name}:{port}" for name in names} | {name.lower() for name in others})
 
 
 def guarded(app: Application, names: frozenset[str]) -> Application:
     """The application, which sees no request under another name or of another origin.
 
-    :param names: see :func:`own_names`.
+    :param names: what :func:`own_names` gives.
     """
 
     async def checked(scope: Message, receive: Receive, send: Send) -> None:
@@ -43,11 +47,21 @@ def guarded(app: Application, names: frozenset[str]) -> Application:
     return checked
 
 
-def refusal(headers: list[tuple[str, str]], names: frozenset[str]) -> str:
-    """Why a request is refused; empty where it is not."""
+def foreign_host(headers: Headers, names: Collection[str], *, any_port: bool = False) -> str | None:
+    """What a request has in `Host` where that is not one of a server's names; None where it is.
+
+    :param any_port: whether ``names`` have no port and a client may name any: that of a tunnel's other end, for one.
+    """
     hosts = [value.lower() for name, value in headers if name == "host"]
-    if len(hosts) != 1 or hosts[0] not in names:
-        return f"Host: found {', '.join(hosts) or 'none'}, expected {' or '.join(sorted(names))}"
+    host = hosts[0] if len(hosts) == 1 else ", ".join(hosts)
+    without_port = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return None if len(hosts) == 1 and (without_port if any_port else host) in names else host
+
+
+def refusal(headers: Headers, names: frozenset[str]) -> str:
+    """Why a request is refused; empty where it is not."""
+    if (host := foreign_host(headers, names)) is not None:
+        return f"Host: found {host or 'none'}, expected {' or '.join(sorted(names))}"
     for name, value in headers:
         if name == "origin" and urlsplit(value.lower()).netloc not in names:
             return f"Origin: found {value}, expected one of this server's own pages"

@@ -72,8 +72,8 @@ def _serve_pipeline(piped: Any, port: int) -> None:
 def main(kind: str, folder: Path, port: int) -> None:
     """Serve until the process is ended."""
     if kind == "onnx":
-        from flows.servers.answering import Predictions
-        from flows.servers.model_server import serve
+        from flows.serving.answering import Predictions
+        from flows.serving.model_server import serve
 
         serve(Predictions(by_onnx(folder)), {}, port, lambda: None)
     else:

@@ -25,10 +25,10 @@ from starlette.testclient import TestClient
 
 from flows import inference
 from flows.cli.models import served_model
-from flows.servers import answering, model_server
-from flows.servers.answering import Generation, Passes, Predictions
 from flows.servers.environment import listener
-from flows.servers.model_server import application
+from flows.serving import answering, model_server
+from flows.serving.answering import Generation, Passes, Predictions
+from flows.serving.model_server import application
 from gptcore.base.errors import InputError
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models.network import load_model

@@ -19,7 +19,7 @@ from flows.cli.main import main
 from flows.forms.references import any_model
 from flows.forms.references import fine_tuned_model as fine_tuned
 from flows.inference import predict
-from flows.servers.answering import Predictions
+from flows.serving.answering import Predictions
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import LSTMConfig, ModelConfig

@@ -18,8 +18,8 @@ from mlflow.exceptions import MlflowException
 from starlette.testclient import TestClient
 
 from flows.cli.main import main
-from flows.servers.answering import Predictions
-from flows.servers.model_server import application
+from flows.serving.answering import Predictions
+from flows.serving.model_server import application
 from gptcore.base.errors import InputError
 from gptcore.evaluation.predict import TaskModel
 from gptcore.nlu.encoded import encode_task

@@ -35,14 +35,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from flows.servers.answering import Passes, Service
-from flows.servers.connections import Connection
 from flows.servers.environment import listener
-from flows.servers.guard import Application, Message, Receive, Send
-from flows.servers.metrics import Metrics
+from flows.servers.guard import LOOPBACK, Application, Message, Receive, Send, foreign_host
+from flows.serving.answering import Passes, Service
+from flows.serving.connections import Connection
+from flows.serving.metrics import Metrics
 from gptcore.base.errors import InputError
 
-_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MOST_BYTES = 2 << 20
 """Of a request: some 4,000 rows. The worst JSON of so many bytes takes 70 MB for the moment in which it is parsed."""
 _MOST_HELD = 16 << 20
@@ -193,11 +192,9 @@ def _watched(app: Application, metrics: Metrics, paths: list[str]) -> Applicatio
             status = message.get("status", status)
             await send(message)
 
-        host = request.headers.get("host", "").lower()
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
         called = app
-        if name not in _HOSTS:
-            called = _error(400, f"request: found the Host {host!r:.100}, expected {' or '.join(_HOSTS)}")
+        if (host := foreign_host(request.headers.items(), LOOPBACK, any_port=True)) is not None:
+            called = _error(400, f"request: found the Host {host!r:.100}, expected {' or '.join(LOOPBACK)}")
         try:
             with metrics.under_way.track_inprogress():
                 await called(scope, receive, told)

@@ -1,0 +1,1 @@
+"""The model server of `gptmill serve`: one model behind HTTP on loopback."""
