@@ -26,10 +26,10 @@ def asked(service: str, pins: Path) -> list[dict[str, Any]] | None:
     command += ["--vulnerability-service", service, "--format", "json", "--progress-spinner", "off", "--timeout", "10"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
-        found: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
+        told: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except (subprocess.TimeoutExpired, ValueError, KeyError):
         return None
-    return found
+    return told
 
 
 def knows_a_hole(service: str) -> bool:
@@ -43,18 +43,20 @@ def knows_a_hole(service: str) -> bool:
 def main() -> int:
     """Print what was found; the exit code."""
     service = next((name for name in SERVICES if knows_a_hole(name)), None)
-    found = asked(service, PINS) if service else None
-    if service is None or found is None:
+    audited = asked(service, PINS) if service else None
+    if service is None or audited is None:
         print(f"WARNING: NOT AUDITED: {' and '.join(SERVICES)} do not answer from here; {PINS.name} was not looked up")
         return 0
-    holes = [(pin, hole) for pin in found for hole in pin.get("vulns", [])]
+    holes = [(pin, hole) for pin in audited for hole in pin.get("vulns", [])]
     for pin, hole in holes:
         fixed = ", ".join(hole["fix_versions"]) or "no version"
         print(f"{pin['name']} {pin['version']}: {hole['id']}, fixed in {fixed}")
-    skipped = [pin for pin in found if "skip_reason" in pin]
+    skipped = [pin for pin in audited if "skip_reason" in pin]
     for pin in skipped:
         print(f"WARNING: {pin['name']}: not looked up: {pin['skip_reason']}")
-    print(f"audited against {service}: {len(found) - len(skipped)} of {len(found)} pins, {len(holes)} vulnerabilities")
+    print(
+        f"audited against {service}: {len(audited) - len(skipped)} of {len(audited)} pins, {len(holes)} vulnerabilities"
+    )
     return 1 if holes else 0
 
 

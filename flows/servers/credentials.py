@@ -67,10 +67,10 @@ def read_credentials() -> dict[str, str]:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason}); put the file back, or gptmill down --wipe") from None
     require(not mode & 0o077, f"{path}: others may read it (mode {mode:03o}), expected 600; run chmod 600 {path}")
-    found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    if missing := [name for name in _NAMES if not found.get(name)]:
+    credentials = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    if missing := [name for name in _NAMES if not credentials.get(name)]:
         raise InputError(f"{path}: found no {', '.join(missing)}; put the file back, or gptmill down --wipe")
-    return found
+    return credentials
 
 
 def client_environment(credentials: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

@@ -71,13 +71,13 @@ def listener(port: int, backlog: int = 1) -> socket.socket:
     """
     require(0 < port < 1 << 16, f"--port: found {port}, expected 1 to {(1 << 16) - 1}")
     try:
-        found = socket.create_server(("127.0.0.1", port), backlog=backlog)
+        listening = socket.create_server(("127.0.0.1", port), backlog=backlog)
     except OSError as error:
         with socket.create_server(("127.0.0.1", 0)) as other:
             free = other.getsockname()[1]
         raise InputError(f"--port {port}: {os.strerror(error.errno or 0)}; --port {free} is free") from None
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections take over
-    return found
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections take over
+    return listening
 
 
 def absolute(place: str) -> str:

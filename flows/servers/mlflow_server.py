@@ -61,8 +61,8 @@ def main(options: Sequence[str] | None = None) -> None:
 def application() -> Application:
     """What uvicorn serves in the process that MLflow starts."""
     module, _, name = os.environ[_APPLICATION].partition(":")
-    found = getattr(importlib.import_module(module), name)
-    app = found() if inspect.isfunction(found) else found  # with users it is a factory
+    theirs = getattr(importlib.import_module(module), name)
+    app = theirs() if inspect.isfunction(theirs) else theirs  # with users it is a factory
     return guarded(_without_greetings(cast(Application, app)), frozenset(os.environ[_SERVED].split(",")))
 
 
@@ -86,9 +86,9 @@ def _with_guard(build: Callable[_Given, list[str]]) -> Callable[_Given, list[str
     """MLflow's maker of uvicorn's command line, but with :func:`application` in the place of its own."""
 
     def command(*arguments: _Given.args, **named: _Given.kwargs) -> list[str]:
-        *found, served = build(*arguments, **named)
+        *words, served = build(*arguments, **named)
         os.environ[_APPLICATION] = served
-        return [*found, *(() if "--factory" in found else ("--factory",)), "flows.servers.mlflow_server:application"]
+        return [*words, *(() if "--factory" in words else ("--factory",)), "flows.servers.mlflow_server:application"]
 
     return command
 

@@ -231,10 +231,10 @@ def _crash(flow_run: UUID) -> None:
     unended = filters.TaskRunFilter(state=filters.TaskRunFilterState(type=open_states))
     with get_client(sync_client=True) as client:
         try:
-            found = client.read_flow_run(flow_run)
+            run = client.read_flow_run(flow_run)
         except ObjectNotFound:  # the database is another one by now
             return
-        if found.state is not None and found.state.is_final():
+        if run.state is not None and run.state.is_final():
             return
         order = TaskRunSort.ID_DESC
         for task in client.read_task_runs(flow_run_filter=its, task_run_filter=unended, sort=order, limit=200):

@@ -21,11 +21,11 @@ from gptcore.text.tokenizer import Tokenizer
 
 _MOST_ROWS = 4096
 _MOST_CHARACTERS = 50_000
-"""Of a text: ten times RACE's longest passage. A text whose windows take a minute would keep all others waiting."""
+"""The longest text: ten times RACE's longest passage. One whose windows take a minute would keep all others waiting."""
 _BRIEF_PASS = 2e9
-"""Characters times weights, up to which a second thread is no sooner done than it is awake: some 4 ms on one core."""
+"""Characters times weights up to which a pass is done before a second thread is awake: some 4 ms on one core."""
 _END_SECONDS = 3.0
-"""For a pass that nobody waits for to notice that: as long as the slowest batch or token takes."""
+"""The time in which a pass notices that nobody waits for it: as long as the slowest batch or token takes."""
 _SETTINGS: dict[str, type[int] | type[float]] = {
     "max_tokens": int,
     "temperature": float,
@@ -115,20 +115,20 @@ class Generation:
                 raise InputError(f"request: {name}: found {value!r:.60}, expected a number")
             require(-(1 << 63) < value < 1 << 63, f"request: {name}: found {value!r:.60}, expected a number of 64 bits")
             settings[name] = value
-        found, most = settings["max_tokens"], self._most
-        require(found <= most, f"request: max_tokens: found {found:,}, expected at most {most:,}")
+        asked, most = settings["max_tokens"], self._most
+        require(asked <= most, f"request: max_tokens: found {asked:,}, expected at most {most:,}")
         check_sampling(**{name: value for name, value in settings.items() if name != "seed"})
         return [(prompt, settings)], False
 
     def answer(self, items: Sequence[Any], check: Check) -> list[Any]:
-        found = []
+        answers = []
         for prompt, settings in items:
             pieces = []
             for piece in generate(self._model, self._tokenizer, prompt, **settings):
                 check()
                 pieces.append(piece)
-            found.append({"continuation": "".join(pieces)})
-        return found
+            answers.append({"continuation": "".join(pieces)})
+        return answers
 
 
 def _check_length(text: Any, place: str) -> None:

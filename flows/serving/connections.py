@@ -9,12 +9,13 @@ import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 _HEAD_SECONDS = 0.8
-"""From a head's first byte to its last. Programs write it in one go, and the loop reads what has come before it looks
-at the clock."""
+"""The time from a head's first byte to its last. Programs write it in one go, and the loop reads what has come before
+it looks at the clock."""
 _REST_SECONDS = 2.0
-"""For the rest of a body that is refused: read and thrown away, as a client that still sends may not look up before."""
+"""The time for the rest of a body that is refused: it is read and thrown away, as a client that still sends may not
+look up before."""
 _MOST = 1024
-"""Connections at a time; one takes some 10 KB."""
+"""The most connections at a time; one takes some 10 KB."""
 
 
 class Connection(H11Protocol):

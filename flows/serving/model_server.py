@@ -43,16 +43,16 @@ from flows.serving.metrics import Metrics
 from gptcore.base.errors import InputError
 
 _MOST_BYTES = 2 << 20
-"""Of a request: some 4,000 rows. The worst JSON of so many bytes takes 70 MB for the moment in which it is parsed."""
+"""The longest body: some 4,000 rows. The worst JSON of so many bytes takes 70 MB while it is parsed."""
 _MOST_HELD = 16 << 20
 """Bytes of all requests that are not answered yet: who would pass them is told to come again."""
 _BRIEF_BYTES = 4096
-"""Up to which a body is read, its texts looked at, on the spot: no sooner were another thread awake."""
+"""The longest body that is read, its texts looked at, on the spot: no sooner were another thread awake."""
 _PART_ROWS = 256
 """Rows of one request that are asked before those who wait get their turn."""
 _GRACE_SECONDS = 10
 _BODY_SECONDS = 5.0
-"""For a request to arrive: less than the grace at the end, so that none is cut off without an answer."""
+"""The time in which a request has to arrive: less than the grace at the end, so that none is cut off unanswered."""
 _BACKLOG = 1024
 _GONE = 499  # nginx's: the client has closed the connection, so nobody reads this
 

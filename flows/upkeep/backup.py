@@ -170,8 +170,8 @@ def copy_artifacts(
             if str(store.scratch) != store.url:
                 shutil.rmtree(store.scratch / stage / digest, ignore_errors=True)
         there.add((stage, digest))
-    found = {stage: [each for each in digests if (stage, each) in there] for stage, digests in wanted.items()}
-    return found, damaged
+    kept = {stage: [each for each in digests if (stage, each) in there] for stage, digests in wanted.items()}
+    return kept, damaged
 
 
 def _databases(folder: Path, stack: Mapping[str, Any] | None) -> dict[str, Path]:

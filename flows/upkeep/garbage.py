@@ -62,23 +62,23 @@ def gc(url: str, confirmed: bool, older_than: float, unreferenced: bool, history
 def _collect(url: str, confirmed: bool, older_than: float, unreferenced: bool) -> None:
     store, tracker = Store(url), Tracker()
     rules = Rules(_MEASURES, _TRACKED, _WORLDS, timedelta(hours=older_than), unreferenced)
-    items, found = _plan(store, tracker, rules)
+    items, planned = _plan(store, tracker, rules)
     print(f"store {store.url}, MLflow {tracker.shown}\n")
-    print("\n".join(_table(found)))
-    for item, _ in found.kept:
+    print("\n".join(_table(planned)))
+    for item, _ in planned.kept:
         if item.problem:
             print(f"\n{item.path}: kept, with all that it may have been made from: {item.problem}")
-    if not found.dropped:
+    if not planned.dropped:
         print("\nnothing to delete")
         return
     print("\nto delete:")
-    for item in found.dropped:
+    for item in planned.dropped:
         print(_line(item))
-    if not (confirmed or _typed(found.dropped)):
+    if not (confirmed or _typed(planned.dropped)):
         print("\nnothing was deleted; gptmill gc --yes deletes these")
         return
     items, now = _plan(store, tracker, rules)  # a typed word takes its time
-    chosen = {item.path for item in found.dropped}
+    chosen = {item.path for item in planned.dropped}
     gone = list(sweep(store, [item for item in now.dropped if item.path in chosen], items))
     if any(item.stage == "pretrain" for item in gone) and os.environ.get("PREFECT_API_URL"):
         from flows.forms.choices import list_checkpoints
@@ -103,18 +103,18 @@ def _plan(store: Store, tracker: Tracker, rules: Rules) -> tuple[list[Item], Pla
         return items, plan(items, known, leased, rules, datetime.now(UTC))
 
 
-def _table(found: Plan) -> list[str]:
+def _table(planned: Plan) -> list[str]:
     """A line a stage, then one for each kind of thing that is no artifact, then all: what stays, why, what may go."""
-    kept = [item for item, _ in found.kept]
-    names = dict.fromkeys(map(_group, sorted([*kept, *found.dropped], key=lambda item: (item.kind, item.stage))))
+    kept = [item for item, _ in planned.kept]
+    names = dict.fromkeys(map(_group, sorted([*kept, *planned.dropped], key=lambda item: (item.kind, item.stage))))
     lines = [f"{'':<12} {'kept':>16} {'to delete':>16}  kept because of"]
     for name in names:
-        why = Counter(reason for item, reason in found.kept if _group(item) == name)
+        why = Counter(reason for item, reason in planned.kept if _group(item) == name)
         reasons = ", ".join(f"{reason} {count}" for reason, count in why.most_common())
         stays = [item for item in kept if _group(item) == name]
-        goes = [item for item in found.dropped if _group(item) == name]
+        goes = [item for item in planned.dropped if _group(item) == name]
         lines.append(f"{name:<12} {_amount(stays):>16} {_amount(goes):>16}  {reasons}".rstrip())
-    return [*lines, f"{'all':<12} {_amount(kept):>16} {_amount(found.dropped):>16}"]
+    return [*lines, f"{'all':<12} {_amount(kept):>16} {_amount(planned.dropped):>16}"]
 
 
 def _group(item: Item) -> str:

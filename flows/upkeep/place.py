@@ -28,7 +28,7 @@ from tasks.store.state import FileDigests
 from tasks.store.store import Store
 
 FORMAT = 2
-"""Of backups; raised when an older gptmill could not read one. Those of format 1 lie in the place itself."""
+"""The format of backups; raised when an older gptmill could not read one. Those of format 1 lie in the place itself."""
 _HOME = re.compile(r"[0-9a-f]{12}")
 _NAME = re.compile(r"(\d{6,}-)?\d{8}T[\d.]+Z")
 _TIME = "%Y%m%dT%H%M%S.%fZ"
@@ -107,7 +107,7 @@ class Backups:
         self.remote = not isinstance(self._fs, LocalFileSystem)
         self.store = f"{self.url}/store"
         self.digests = FileDigests()
-        """Of files in a folder: what was read there is read again only where it has changed."""
+        """The digests of files in a folder: what was read there is read again only where it has changed."""
 
     def open(self) -> None:
         """Make the folder, readable for its owner alone whatever was there.
@@ -149,13 +149,13 @@ class Backups:
             self._fs.get_file(blob, str(target))
         except FileNotFoundError:
             raise InputError(f"{blob}: is missing; it is {name}") from None
-        found = sha256_file(target)
-        require(found == entry.sha256, f"{blob}: has the SHA-256 {found[:12]}; it is {name}")
+        sha256 = sha256_file(target)
+        require(sha256 == entry.sha256, f"{blob}: has the SHA-256 {sha256[:12]}; it is {name}")
 
     def names(self) -> list[str]:
         """The backups' names, in the order in which they were made."""
-        found = (name.partition(".json") for name in names_in(self._fs, f"{self.path}/backups"))
-        names = (name for name, end, rest in found if end and not rest and _NAME.fullmatch(name))
+        parts = (name.partition(".json") for name in names_in(self._fs, f"{self.path}/backups"))
+        names = (name for name, end, rest in parts if end and not rest and _NAME.fullmatch(name))
         return sorted(names, key=lambda name: int(name.rpartition("-")[0] or 0))  # format 1 has times alone
 
     def read(self, name: str) -> Listing:
@@ -213,14 +213,14 @@ class Backups:
         there, store = self._blobs(), Store(self.store)
         lost = [name for name, entry in about.entries.items() if there.get(entry.sha256) != entry.size]
         for stage, digests in about.store.artifacts.items() if about.store.whole else ():
-            found = {artifact.digest for artifact in store.list(stage)}
-            lost += [f"{stage}/{digest}" for digest in digests if digest not in found]
+            kept = {artifact.digest for artifact in store.list(stage)}
+            lost += [f"{stage}/{digest}" for digest in digests if digest not in kept]
         return lost
 
     def _blobs(self) -> dict[str, int]:
         """SHA-256 -> size of the files that are there."""
-        found = self._fs.find(f"{self.path}/blobs", detail=True)
-        return {path.rpartition("/")[2]: info["size"] for path, info in found.items()}
+        blobs = self._fs.find(f"{self.path}/blobs", detail=True)
+        return {path.rpartition("/")[2]: info["size"] for path, info in blobs.items()}
 
     def _blob(self, sha256: str) -> str:
         return f"{self.path}/blobs/{sha256[:2]}/{sha256}"

@@ -44,4 +44,4 @@ def verify(url: str, repair: bool) -> None:
 def _databases() -> list[str]:
     home = state_folder()
     paths = [*sorted(home.glob("*.db")), *sorted(home.glob("prefect/*.db"))]
-    return [f"{path}: {found}" for path in paths if (found := database_problem(path))]
+    return [f"{path}: {problem}" for path in paths if (problem := database_problem(path))]

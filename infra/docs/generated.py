@@ -145,12 +145,12 @@ def settings() -> Iterator[str]:
 
 def attribute_texts(kind: type) -> Mapping[str, str]:
     """What stands below each attribute of a class, or of those that it is made of."""
-    found: dict[str, str] = {}
+    said: dict[str, str] = {}
     for each in reversed(inspect.getmro(kind)):
         if each.__module__.startswith("gptcore"):
             texts = ModuleAnalyzer.for_module(each.__module__).find_attr_docs()
-            found |= {name: " ".join(lines) for (owner, name), lines in texts.items() if owner == each.__qualname__}
-    return found
+            said |= {name: " ".join(lines) for (owner, name), lines in texts.items() if owner == each.__qualname__}
+    return said
 
 
 def _toml(value: Any) -> str:
@@ -201,13 +201,13 @@ def _task(name: str, spec: TaskSpec) -> tuple[str, ...]:
 
 def rooms() -> Mapping[str, list[str]]:
     """The packages that people import, each with its modules."""
-    found: dict[str, list[str]] = {}
+    modules: dict[str, list[str]] = {}
     for package in ("gptcore", "tasks"):
         top = Path(import_module(package).__path__[0])
         for file in sorted(top.rglob("*.py")):
             module = ".".join((package, *file.relative_to(top).with_suffix("").parts)).removesuffix(".__init__")
-            found.setdefault(".".join(module.split(".")[:2]), []).append(module)
-    return found
+            modules.setdefault(".".join(module.split(".")[:2]), []).append(module)
+    return modules
 
 
 def python(room: str, modules: Iterable[str]) -> Iterator[str]:

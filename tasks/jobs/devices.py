@@ -26,7 +26,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 _LISTED = re.compile(r"GPU \d+: (.*) \(UUID: (GPU-[^)]+)\)")
 _SMI_SECONDS = 60.0  # a machine of eight GPUs that nobody has used yet takes seconds for each
 _SHARE = 0.3
-"""Of the speed of matrix products alone, what a training reaches. Updates on two cores that other work shared,
+"""The share of the speed of matrix products alone that a training reaches. Updates on two cores that other work shared,
 bfloat16: 0.32 (117 M), 0.24 (small), 0.08 (demo)."""
 _SECONDS = 120.0  # a machine that takes longer for a second's products cannot train
 
@@ -71,8 +71,8 @@ def _uuids() -> list[str]:
 
     It cannot for GPUs of several models, which CUDA numbers by their speed.
     """
-    for found in (_of_driver, _of_smi):
-        gpus = found()
+    for source in (_of_driver, _of_smi):
+        gpus = source()
         known = len(gpus) == len(_device_files()) and not any("?" in uuid for _, uuid in gpus)
         if gpus and known and len({model for model, _ in gpus}) == 1:
             return [uuid for _, uuid in gpus]
@@ -95,13 +95,13 @@ def _of_driver() -> list[tuple[str, str]]:
 
 @functools.cache
 def _of_smi() -> list[tuple[str, str]]:
-    """The same, as NVIDIA's own program tells it; nothing where that is not installed or does not answer."""
+    """Model and UUID of each GPU as NVIDIA's own program tells them; none where that is not there or is silent."""
     if not _device_files():
         return []
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["nvidia-smi", "-L"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_SECONDS, check=True).stdout
-        return [(found[1], found[2]) for line in said.splitlines() if (found := _LISTED.match(line))]
+        return [(listed[1], listed[2]) for line in said.splitlines() if (listed := _LISTED.match(line))]
     return []
 
 

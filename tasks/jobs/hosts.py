@@ -28,8 +28,8 @@ def manifest(template: str, module: str, workspace: Path, nproc: int, prepare: C
     """
     where = f"--manifest {template}"
     try:
-        documents = [found for found in yaml.safe_load_all(Path(template).read_text(encoding="utf-8")) if found]
-        kinds = {found["kind"]: found for found in documents}
+        documents = list(filter(None, yaml.safe_load_all(Path(template).read_text(encoding="utf-8"))))
+        kinds = {document["kind"]: document for document in documents}
         service, job = kinds["Service"], kinds["Job"]
         pods, port = job["spec"]["template"], service["spec"]["ports"][0]["port"]
         labels = pods["metadata"]["labels"]
@@ -38,8 +38,8 @@ def manifest(template: str, module: str, workspace: Path, nproc: int, prepare: C
         gpus = next((int(number) for resource, number in asked.items() if resource.endswith("/gpu")), 1)
         threads = max(1, int(asked["cpu"]) // gpus)
     except (OSError, yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise InputError(f"{where}: {found}; expected what infra/kubernetes/pretrain-hosts.yaml has") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{where}: {reason}; expected what infra/kubernetes/pretrain-hosts.yaml has") from None
     hosts, left = divmod(nproc or gpus, gpus)
     require(not left, f"--nproc: found {nproc}, expected a multiple of {gpus}, the GPUs of a pod ({where})")
     seen = any(workspace.is_relative_to(folder) for folder in folders)

@@ -27,7 +27,7 @@ class Ended(NamedTuple):
     code: int
     """Its exit code, or minus the number of the signal that killed it."""
     how: str
-    """The same, where it is known better than the code tells; else empty."""
+    """How it ended in words, where that is known better than the code tells; else empty."""
     outcome: Outcome | None
     """What it left."""
 
@@ -43,7 +43,7 @@ class Keeper(threading.Thread):
         self.lease = threading.Lock()
         """Held by the follower in a `with` statement, which lets go of a lock in one instruction."""
         self.waiting: str | None = None
-        """See :class:`tasks.jobs.placement.Running`; None before its start."""
+        """Why the job does not run yet, in words; empty once it does, None before its start."""
         self._start_job, self._grace = start_job, grace
         self._begun = False
         self._hurry = threading.Event()

@@ -89,7 +89,7 @@ class ChildProcess:
             )
 
     def poll(self) -> int | None:
-        """See :class:`Running`."""
+        """Start the job once its GPUs are free; its exit code, as :class:`Running` has it."""
         if self._process is None:
             self._start_if_free()
             return None

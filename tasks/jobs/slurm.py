@@ -95,7 +95,7 @@ class SlurmJob:
         self._born = time.monotonic()
 
     def poll(self) -> int | None:
-        """See :class:`tasks.jobs.placement.Running`. Asks Slurm now and then only."""
+        """The job's exit code, as :class:`tasks.jobs.placement.Running` has it; Slurm is asked now and then only."""
         least, most = _ASK_SECONDS
         now = time.monotonic()
         if self._code is None and now - self._asked >= min(most, max(least, _ASK_SHARE * (now - self._born))):
@@ -104,7 +104,7 @@ class SlurmJob:
         return self._code
 
     def stop(self, grace: float, hurry: threading.Event) -> None:
-        """See :class:`tasks.jobs.placement.Running`. The grace is ours: the cluster's KillWait may be less, or more."""
+        """End the job, with a grace of our own for its checkpoint: the cluster's KillWait may be less, or more."""
         try:
             if self._code is None:
                 self._ask()
@@ -157,14 +157,14 @@ class SlurmJob:
 
 
 def processes_and_threads(options: Sequence[str], nproc: int) -> tuple[int, int]:
-    """See :func:`tasks.jobs.placement.processes_and_threads`: a node's GPUs and cores count, not this machine's."""
+    """Processes of one training and the CPU threads of each, by a node's GPUs and cores, not by this machine's."""
     node = _node(options)
     processes = nproc or node.gpus or 1
     return processes, max(1, node.cores // (node.gpus or min(processes, node.tasks or processes)))
 
 
 def slots_and_threads(options: Sequence[str], jobs: int) -> tuple[int, int]:
-    """See :func:`tasks.jobs.placement.slots_and_threads`: the cluster decides which of them run."""
+    """Trainings at a time and the CPU threads of each process; the cluster decides which of them run."""
     node = _node(options)
     return jobs or QUEUE, max(1, node.cores // (node.gpus or 1))
 

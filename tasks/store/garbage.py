@@ -54,7 +54,7 @@ class Item:
     changed: datetime | None
     """When it was finished, or its newest file written; None: nobody knows."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
-    """Of an artifact whose manifest can be believed."""
+    """The manifest of an artifact, where it can be believed."""
     problem: str = ""
     """Why its manifest cannot be, in words."""
     reads: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class _Folder:
 
     def below(self, name: str) -> _Folder:
         start = f"{name}/"
-        files = {path.removeprefix(start): found for path, found in self.files.items() if path.startswith(start)}
+        files = {path.removeprefix(start): facts for path, facts in self.files.items() if path.startswith(start)}
         return _Folder(f"{self.path}/{name}", files)
 
     @property
@@ -108,8 +108,8 @@ def inventory(store: Store, known: Collection[str]) -> list[Item]:
         for stage in _stages(fs, base):
             ours = stage in known
             folders = _folders(fs, f"{base}/{stage}") if ours else _finished_folders(fs, f"{base}/{stage}")
-            found = _finished(store, fs, stage, folders)
-            items += [item for item in found if ours or (item.manifest and item.kind == "artifact")]
+            finished = _finished(store, fs, stage, folders)
+            items += [item for item in finished if ours or (item.manifest and item.kind == "artifact")]
         scratch = str(store.scratch)
         items += _workspaces(store, "unfinished", ".work")
         if scratch != store.url:
@@ -141,9 +141,9 @@ def _finished(store: Store, fs: Any, stage: str, folders: Mapping[str, _Folder])
         size = (folder.below(root).size + folder.files[MANIFEST][0]) if root else folder.size
         inputs = [item for item in manifest.get("inputs", {}).values() if "stage" in item]
         reads = tuple(f"{item['stage']}/{item['digest']}" for item in inputs)
-        found = folder.item("artifact", stage, digest, store.url, busy, reads)
-        changed = _time(manifest.get("created")) or found.changed
-        yield replace(found, size=size, changed=changed, manifest=manifest, problem=problem)
+        whole = folder.item("artifact", stage, digest, store.url, busy, reads)
+        changed = _time(manifest.get("created")) or whole.changed
+        yield replace(whole, size=size, changed=changed, manifest=manifest, problem=problem)
 
 
 def _workspaces(store: Store, kind: Kind, section: str) -> Iterator[Item]:
@@ -217,8 +217,8 @@ def _time(value: Any) -> datetime | None:
     try:
         if isinstance(value, int | float):
             return datetime.fromtimestamp(value, UTC)
-        found = datetime.fromisoformat(value) if isinstance(value, str) else value
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)) if isinstance(found, datetime) else None
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) if isinstance(moment, datetime) else None
     except (ValueError, OverflowError, OSError):
         return None
 
@@ -367,7 +367,7 @@ def _keep_world(marks: _Marks, rules: Rules) -> None:
 def _keep_measures(marks: _Marks, referred: Referred, rules: Rules) -> None:
     """A measurement stays with what it measured: an artifact that stays, or data that a record names."""
     for item in [item for item in marks.lost() if item.stage in rules.measures]:
-        plain = [found["digest"] for found in item.manifest["inputs"].values()]
+        plain = [source["digest"] for source in item.manifest["inputs"].values()]
         stays = all(name in marks.why for name in item.reads) if item.reads else any(d in referred.named for d in plain)
         if stays:
             marks.keep([item.name], "measures these")

@@ -305,8 +305,8 @@ def _chain(lock: Path) -> Iterator[tuple[Path, str]]:
 
 def _last(lock: Path) -> tuple[Path | None, str]:
     last: tuple[Path | None, str] = None, ""
-    for found in _chain(lock):
-        last = found
+    for record in _chain(lock):
+        last = record
     return last
 
 

@@ -121,9 +121,9 @@ def problem_of(manifest: Any, stage: str, digest: str) -> str | None:
         return f"its manifest is no JSON object ({str(manifest)[:80]})"
     try:
         inputs = {role: item["digest"] for role, item in manifest["inputs"].items()}
-        found = recipe_digest(manifest["stage"], manifest["version"], manifest["config"], inputs)
-        if (manifest["stage"], found, manifest["digest"]) != (stage, digest, digest):
-            return f"its recipe has the digest {found[:12]}, expected {digest[:12]}"
+        made = recipe_digest(manifest["stage"], manifest["version"], manifest["config"], inputs)
+        if (manifest["stage"], made, manifest["digest"]) != (stage, digest, digest):
+            return f"its recipe has the digest {made[:12]}, expected {digest[:12]}"
         for file in manifest["files"]:
             if not is_safe(file["path"]):
                 return f"it lists the path {file['path']!r}, expected a relative path inside the artifact"
@@ -182,15 +182,15 @@ def damage(folder: Path, manifest: Manifest, sha256: Callable[[Path], str] | Non
     """
     if problem := size_problem(manifest, local_sizes(folder, manifest)):
         return problem
-    found = ((file, (sha256 or sha256_file)(folder / file["path"])) for file in manifest["files"])
-    return next(filter(None, (sha256_problem(file, digest) for file, digest in found)), None)
+    hashed = ((file, (sha256 or sha256_file)(folder / file["path"])) for file in manifest["files"])
+    return next(filter(None, (sha256_problem(file, digest) for file, digest in hashed)), None)
 
 
-def sha256_problem(file: Mapping[str, Any], found: str) -> str | None:
+def sha256_problem(file: Mapping[str, Any], sha256: str) -> str | None:
     """That a listed file has another SHA-256 than the manifest says, in words; None where it has not."""
-    if found == file["sha256"]:
+    if sha256 == file["sha256"]:
         return None
-    return f"{file['path']} has the SHA-256 {found[:12]}, expected {file['sha256'][:12]}"
+    return f"{file['path']} has the SHA-256 {sha256[:12]}, expected {file['sha256'][:12]}"
 
 
 def verify_files(folder: Path, manifest: Manifest, name: str, sha256: Callable[[Path], str] | None = None) -> None:
@@ -203,12 +203,12 @@ def verify_files(folder: Path, manifest: Manifest, name: str, sha256: Callable[[
         raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
 
 
-def check_sha256(name: str, file: Mapping[str, Any], found: str) -> None:
+def check_sha256(name: str, file: Mapping[str, Any], sha256: str) -> None:
     """Compare the SHA-256 of a listed file with the one that the manifest has.
 
     :raises CorruptArtifact: one line that names ``name`` and the file.
     """
-    if problem := sha256_problem(file, found):
+    if problem := sha256_problem(file, sha256):
         raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
 
 

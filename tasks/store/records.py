@@ -80,8 +80,8 @@ def manifests(fs: Any, base: str, stage: str, scratch: Path, pack_all: bool = Fa
             if problem_of({**entry[1], "files": []}, stage, digest) is None
         }
     missing = [digest for digest in states if digest not in kept]
-    found = dict(_read(fs, f"{base}/{stage}", stage, missing))
-    for digest, manifest in found.items():
+    fresh = dict(_read(fs, f"{base}/{stage}", stage, missing))
+    for digest, manifest in fresh.items():
         if isinstance(manifest, dict):
             said = {name: value for name, value in manifest.items() if name not in ("files", "checksum")}
             kept[digest] = states[digest], said
@@ -89,7 +89,7 @@ def manifests(fs: Any, base: str, stage: str, scratch: Path, pack_all: bool = Fa
         _to_file(file, kept)
     if pack_all or len(missing) > _MANY:
         _to_pack(fs, pack, kept)
-    return {digest: manifest for digest, (_, manifest) in kept.items()} | found
+    return {digest: manifest for digest, (_, manifest) in kept.items()} | fresh
 
 
 def _read(fs: Any, folder: str, stage: str, digests: list[str]) -> Iterator[tuple[str, Manifest | str]]:

@@ -88,8 +88,8 @@ class RemoteShelf:
         """One listing of the attempt's folder, not one request a file."""
         folder = self._files(stage, digest, manifest)
         self._fs.invalidate_cache()  # another host may have written since
-        found = self._fs.find(folder, detail=True, withdirs=False)
-        return {path.removeprefix(f"{folder}/"): info["size"] for path, info in found.items()}
+        listing = self._fs.find(folder, detail=True, withdirs=False)
+        return {path.removeprefix(f"{folder}/"): info["size"] for path, info in listing.items()}
 
     def damage(self, stage: str, digest: str, manifest: Manifest) -> str | None:
         """None: object stores keep checksums of their own, and this host's copy is compared before it is read."""

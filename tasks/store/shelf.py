@@ -35,12 +35,12 @@ class LocalShelf:
 
     def manifests(self, stage: str) -> dict[str, Manifest | str]:
         """By digest, of every artifact of one stage that has a manifest: that, or what is wrong with it in words."""
-        found: dict[str, Manifest | str] = {}
+        manifests: dict[str, Manifest | str] = {}
         for digest in filter(is_digest, self.names(stage)):
             if (manifest := self.read(stage, digest)) is not None:
                 problem = problem_of(manifest, stage, digest)
-                found[digest] = manifest if problem is None else problem
-        return found
+                manifests[digest] = manifest if problem is None else problem
+        return manifests
 
     def sizes(self, stage: str, digest: str, manifest: Manifest) -> dict[str, int]:
         """Bytes of each file that the artifact has, by the manifest's paths."""

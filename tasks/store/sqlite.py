@@ -50,10 +50,10 @@ def database_problem(file: Path) -> str:
     """What SQLite finds wrong in a database, in words; empty where it is whole."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=60)) as database:
-            (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
         return str(error)
-    return "" if found == "ok" else " ".join(str(found).split())
+    return "" if verdict == "ok" else " ".join(str(verdict).split())
 
 
 def check_database(file: Path, package: str, scripts: str) -> str:
@@ -73,15 +73,15 @@ def check_database(file: Path, package: str, scripts: str) -> str:
     wrote = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
     if wrote == installed:
         return ""
-    found, known = _revision(file), _revisions(package, scripts)
-    if found not in known:
+    revision, known = _revision(file), _revisions(package, scripts)
+    if revision not in known:
         raise InputError(
-            f"{file}: written by {package} {wrote or 'of a newer version'} (schema {found}), which"
+            f"{file}: written by {package} {wrote or 'of a newer version'} (schema {revision}), which"
             f" {package} {installed} cannot read; update gptmill, or restore a backup into another GPTMILL_HOME"
         )
     copy = ""
-    if found and known[found]:  # others come after it
-        copy = str(file.parent / "before-upgrade" / f"{file.stem}-{found}.db")
+    if revision and known[revision]:  # others come after it
+        copy = str(file.parent / "before-upgrade" / f"{file.stem}-{revision}.db")
         copy_database(file, Path(copy))
         log.warning("%s: was written by an older %s, and is migrated; a copy is kept: %s", file, package, copy)
     write_bytes_atomic(noted, f"{installed}\n".encode())
@@ -107,12 +107,12 @@ def _revision(file: Path) -> str:
     """
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=60)) as database:
-            (found,) = database.execute("SELECT version_num FROM alembic_version").fetchone() or ("",)
+            (revision,) = database.execute("SELECT version_num FROM alembic_version").fetchone() or ("",)
     except sqlite3.DatabaseError as error:
         if "no such table" in str(error):
             return ""
         raise InputError(f"{file}: cannot be read ({error}); {_RESTORE}") from None
-    return str(found)
+    return str(revision)
 
 
 def _revisions(package: str, scripts: str) -> dict[str, bool]:
@@ -121,5 +121,5 @@ def _revisions(package: str, scripts: str) -> dict[str, bool]:
     assert library is not None
     folder = Path(str(library.origin)).parent / scripts
     texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.py")]
-    own, before = ([found[1] for text in texts if (found := line.search(text))] for line in (_OWN, _BEFORE))
+    own, before = ([named[1] for text in texts if (named := line.search(text))] for line in (_OWN, _BEFORE))
     return {"": False} | {revision: revision in before for revision in own}

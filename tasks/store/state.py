@@ -37,10 +37,10 @@ def known_stores() -> list[str]:
     """The stores that this state folder has been used with, the newest first."""
     home = state_folder()
     try:
-        found = read_json(home / "stores.json")
+        noted = read_json(home / "stores.json")
     except (OSError, ValueError):
         return []  # a memory that is lost is none
-    return [each if "://" in each else os.path.normpath(home / each) for each in found]
+    return [each if "://" in each else os.path.normpath(home / each) for each in noted]
 
 
 def note_store(url: str) -> None:

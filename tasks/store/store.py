@@ -217,14 +217,14 @@ class Store:
         Cheap however many there are: no artifact is looked at. That its files are all there is for :meth:`whole` to
         say, of the one that is chosen.
         """
-        found = []
+        records = []
         for digest, manifest in self._shelf.manifests(stage).items():
             artifact = self.artifact(stage, digest)
             if isinstance(manifest, str):
                 _warn_once(artifact, manifest)
             else:
-                found.append(Record(artifact, manifest))
-        return sorted(found, key=lambda record: (record.manifest["created"], record.artifact.digest), reverse=True)
+                records.append(Record(artifact, manifest))
+        return sorted(records, key=lambda record: (record.manifest["created"], record.artifact.digest), reverse=True)
 
     def whole(self, record: Record) -> bool:
         """Whether a record's artifact is there now, with every file that its manifest lists."""
@@ -243,8 +243,8 @@ class Store:
         names = [start] if is_digest(start) else [name for name in self._shelf.names(stage) if is_digest(name)]
         fitting = [name for name in names if start and name.startswith(start)]
         checked = ((self._check(artifact), artifact) for artifact in (self.artifact(stage, name) for name in fitting))
-        found = [(manifest["created"], artifact) for manifest, artifact in checked if manifest is not None]
-        return [artifact for _, artifact in sorted(found, key=lambda pair: (pair[0], pair[1].digest), reverse=True)]
+        whole = [(manifest["created"], artifact) for manifest, artifact in checked if manifest is not None]
+        return [artifact for _, artifact in sorted(whole, key=lambda pair: (pair[0], pair[1].digest), reverse=True)]
 
     def list(self, stage: str) -> list[Artifact]:
         """The complete artifacts of a stage, newest first: every one is looked at, so only for stages of few."""

@@ -61,12 +61,12 @@ def _damage(fs: Any, item: Item) -> str:
     for file in item.manifest["files"]:
         try:
             with fs.open(f"{folder}/{file['path']}", "rb") as there:
-                found = hashlib.file_digest(there, "sha256").hexdigest()
+                sha256 = hashlib.file_digest(there, "sha256").hexdigest()
         except FileNotFoundError:
             return f"{file['path']} is missing"
         except OSError as error:
             return f"{file['path']} cannot be read ({error.strerror or error})"
-        if problem := sha256_problem(file, found):
+        if problem := sha256_problem(file, sha256):
             return problem
     return ""
 

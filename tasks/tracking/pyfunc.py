@@ -120,13 +120,13 @@ def _columns(interface: Interface) -> list[Any]:
 
 
 def _requirements() -> list[str]:
-    found = []
+    lines = []
     for package in _PACKAGES:
         try:
-            found.append(f"{package}=={version(package).partition('+')[0]}")  # an index has no local versions
+            lines.append(f"{package}=={version(package).partition('+')[0]}")  # an index has no local versions
         except PackageNotFoundError:
             continue
-    return found
+    return lines
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def _load_pyfunc(path: str) -> Any:
 
     :raises InputError: the store cannot be read, or its bytes are not those of the digest.
     """
-    found = read_object(path, "an artifact's stage, digest and url", {"stage": str, "digest": str, "url": str})
-    artifact = located(Artifact(found["stage"], found["digest"], found["url"]))
+    record = read_object(path, "an artifact's stage, digest and url", {"stage": str, "digest": str, "url": str})
+    artifact = located(Artifact(record["stage"], record["digest"], record["url"]))
     if artifact.stage == "finetune":
         return TaskPredictor(artifact)
     if artifact.stage == "pretrain":
@@ -172,8 +172,8 @@ class TaskPredictor:
 
         if not len(model_input.columns):  # MLflow drops what it does not know, and with the last column the rows
             expected = (*self._model.spec.text_columns, *self._model.spec.choices)
-            found = "the table: found none of the model's columns"
-            raise MlflowException.invalid_parameter_value(f"{found}, expected {', '.join(expected)}")
+            problem = "the table: found none of the model's columns"
+            raise MlflowException.invalid_parameter_value(f"{problem}, expected {', '.join(expected)}")
         table = model_input.to_dict("records")
         plain = [{name: _plain(cell) for name, cell in row.items()} for row in table]
         try:
@@ -190,8 +190,8 @@ def _plain(cell: Any) -> Any:
     """A cell as JSON would have it: a list in the place of an array, null in that of each kind of missing value."""
     import pandas as pd
 
-    found = cell.tolist() if hasattr(cell, "tolist") else cell
-    return None if not isinstance(found, list) and pd.isna(found) else found
+    plain = cell.tolist() if hasattr(cell, "tolist") else cell
+    return None if not isinstance(plain, list) and pd.isna(plain) else plain
 
 
 class Continuation:
@@ -218,5 +218,5 @@ class Continuation:
         from gptcore.evaluation.inference import continue_lines
 
         lines = (" ".join(str(prompt).split()).encode() for prompt in model_input["prompt"])
-        found = continue_lines(self._model, self._tokenizer, lines, name="prompt", **(params or {}))
-        return pd.DataFrame({"continuation": [row["continuation"] for row in found]}, index=model_input.index)
+        answers = continue_lines(self._model, self._tokenizer, lines, name="prompt", **(params or {}))
+        return pd.DataFrame({"continuation": [row["continuation"] for row in answers]}, index=model_input.index)

@@ -54,7 +54,7 @@ class Entry:
     """A finished model, as the registry shows it."""
 
     name: str
-    """Of the registered model: one a task, one for the pre-trained, each apart for generated data."""
+    """The registered model's name: one a task, one for the pre-trained, each apart for generated data."""
     about: str
     """What all versions of the name have in common."""
     artifact: Artifact
@@ -151,19 +151,19 @@ def registered_artifact(tracker: Tracker, ref: str) -> Artifact:
     name = parts["name"]
     model = _model(tracker, name)
     if model is None:
-        names = ", ".join(sorted(found.name for found in tracker.client.search_registered_models())) or "none at all"
+        names = ", ".join(sorted(each.name for each in tracker.client.search_registered_models())) or "none at all"
         raise InputError(f"{ref}: found no registered model {name!r} at {tracker.shown}, which has {names}")
     versions = _versions(tracker, name)
     aliases: dict[str, str] = {alias: str(number) for alias, number in model.aliases.items()}
     aliases |= {NEWEST: model.tags[NEWEST]} if NEWEST in model.tags else {}
     alias = NEWEST if LATEST in (parts["alias"], parts["version"]) else parts["alias"]
     number = parts["version"] if alias is None else aliases.get(alias, "")
-    found = [version for version in versions if str(version.version) == number]
-    if not found:
+    fitting = [version for version in versions if str(version.version) == number]
+    if not fitting:
         words = ", ".join([*sorted(aliases), LATEST]) if aliases else "no alias"
         numbers = ", ".join(sorted((str(version.version) for version in versions), key=int)) or "none"
         raise InputError(f"{ref}: found no such version; {name} has the aliases {words}, the versions {numbers}")
-    tags = found[0].tags
+    tags = fitting[0].tags
     if missing := [key for key in ("stage", "digest", "artifact") if key not in tags]:
         raise InputError(f"{ref}: found a version without the tag {missing[0]!r}, expected one that gptmill registered")
     return located(Artifact(tags["stage"], tags["digest"], tags["artifact"]))
@@ -180,10 +180,10 @@ def model_of_run(tracker: Tracker, run_id: str) -> str:
         tags = tracker.client.get_run(run_id).data.tags
     except MlflowException:
         raise InputError(f"run {run_id}: found none at {tracker.shown}, expected the page of a model's run") from None
-    found = tags.get("model") or tags.get("checkpoint") or tags.get("suite")
-    if not found:
+    model = tags.get("model") or tags.get("checkpoint") or tags.get("suite")
+    if not model:
         raise InputError(f"run {run_id}: found {tags.get('mlflow.runName')}, expected the page of a model's run")
-    return found
+    return model
 
 
 def _tags(entry: Entry) -> dict[str, str]:
@@ -230,8 +230,8 @@ def _age(version: ModelVersion) -> tuple[str, int]:
 
 
 def _model(tracker: Tracker, name: str) -> RegisteredModel | None:
-    found = tracker.client.search_registered_models(f"name = '{name}'")
-    return found[0] if found else None
+    models = tracker.client.search_registered_models(f"name = '{name}'")
+    return models[0] if models else None
 
 
 def _versions(tracker: Tracker, name: str) -> list[ModelVersion]:

@@ -250,17 +250,17 @@ class Tracker:
     @retries
     def experiment(self, name: str) -> str:
         """The id of the experiment ``name``, which is created on first use; the UI opens it as model training."""
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
             with self._creating():
-                found = self.client.get_experiment_by_name(name)
-                if found is None:
+                experiment = self.client.get_experiment_by_name(name)
+                if experiment is None:
                     place = f"{SCHEME}:/" if sqlite_file(self.uri) else None
                     return str(self.client.create_experiment(name, artifact_location=place, tags=_KIND))
         for key, value in _KIND.items():
-            if key not in found.tags:  # made by an older version
-                self.client.set_experiment_tag(found.experiment_id, key, value)
-        return str(found.experiment_id)
+            if key not in experiment.tags:  # made by an older version
+                self.client.set_experiment_tag(experiment.experiment_id, key, value)
+        return str(experiment.experiment_id)
 
     @retries
     def open(
@@ -281,15 +281,15 @@ class Tracker:
         experiment_id = self.experiment(experiment)
         whole = {JOB_KEY: job_key, OWNER: owner_name(self.uri), **tags, **({_PARENT: parent} if parent else {})}
         with self._creating():  # two processes that start one job must not make two rows
-            found = self._search(experiment_id, {JOB_KEY: job_key})
-            if not found:
+            runs = self._search(experiment_id, {JOB_KEY: job_key})
+            if not runs:
                 created = self.client.create_run(experiment_id, tags=whole, run_name=name)
                 self._log_params(created.info.run_id, flatten(params))
                 return Run(self, created.info.run_id, experiment_id, finished=False, fresh=True, opened_tags=whole)
-        for stale in found[1:]:  # two hosts started the same job at once: one row is enough
+        for stale in runs[1:]:  # two hosts started the same job at once: one row is enough
             if stale.info.status == "RUNNING":
                 self.client.set_terminated(stale.info.run_id, "KILLED")
-        there = found[0]
+        there = runs[0]
         finished, tags_there = there.info.status == "FINISHED", there.data.tags
         run = Run(self, there.info.run_id, experiment_id, finished, fresh=False, opened_tags=tags_there)
         if not run.finished:
@@ -320,8 +320,8 @@ class Tracker:
 
         :param params: flat settings (:func:`flatten`) that they have, too.
         """
-        found = self.client.get_experiment_by_name(experiment)
-        return self._search(found.experiment_id, tags, params) if found else []
+        there = self.client.get_experiment_by_name(experiment)
+        return self._search(there.experiment_id, tags, params) if there else []
 
     def _search(
         self, experiment_id: str, tags: Mapping[str, str], params: Mapping[str, str] | None = None

@@ -1,4 +1,4 @@
-"""See the package."""
+"""The command `python -m tests.benchmarks`: each part of the table, one after the other."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _processor() -> str:
             lines = dict(line.split(":", 1) for line in file.read().partition("\n\n")[0].splitlines() if ":" in line)
     except OSError:
         return platform.processor() or platform.machine()
-    found = {name.strip(): value.strip() for name, value in lines.items()}
-    fast = sorted({"amx_bf16", "avx512_bf16"} & set(found.get("flags", "").split()))
-    return f"{found.get('model name', 'unknown')} ({', '.join(fast) or 'no bfloat16 instructions'})"
+    facts = {name.strip(): value.strip() for name, value in lines.items()}
+    fast = sorted({"amx_bf16", "avx512_bf16"} & set(facts.get("flags", "").split()))
+    return f"{facts.get('model name', 'unknown')} ({', '.join(fast) or 'no bfloat16 instructions'})"
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def run(_seconds: float, folder: Path) -> None:
 
 
 def _two_processes(folder: Path) -> None:
-    """Of all books that are there: a process takes a second to start, which of 50 MB would be a third."""
+    """Clean all books that are there: a process takes a second to start, which of 50 MB would be a third."""
     for number, text in enumerate(texts_of_books()):
         (folder / f"{number:03d}.txt").write_bytes(text.encode())
     if real := os.environ.get("GPTMILL_REAL_DATA"):

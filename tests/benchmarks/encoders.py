@@ -80,8 +80,8 @@ def _theirs(
     def logits(batch: TaskBatch) -> Tensor:
         marks = batch.marks["segments"], batch.marks["mask"]
         ids, segments, mask = (part if form.choices else part[:, 0] for part in (batch.tokens, *marks))
-        found = model(ids, token_type_ids=segments, attention_mask=mask)
-        return torch.stack([found.start_logits, found.end_logits], -1) if form.over_positions else found.logits
+        output = model(ids, token_type_ids=segments, attention_mask=mask)
+        return torch.stack([output.start_logits, output.end_logits], -1) if form.over_positions else output.logits
 
     return model, logits
 
@@ -94,8 +94,8 @@ def _fine_tuning(spec: TaskSpec, examples: list[Example], tokenizer: Tokenizer, 
 
     def loss() -> Tensor:
         batch = next(batches)
-        found: Tensor = loss_of(logits(batch).float(), batch.labels)
-        return found / len(batch.labels)
+        summed: Tensor = loss_of(logits(batch).float(), batch.labels)
+        return summed / len(batch.labels)
 
     peer = (script_updates(script.train(), loss, config), ">= 1.3x", "a script that pads to its batch")
     ours = our_updates(spec, _ours(spec, tokenizer), rows, config)

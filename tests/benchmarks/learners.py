@@ -22,10 +22,10 @@ from gptcore.papers.students.distillation import Distilled
 def preset_of(family: str, preset: str) -> tuple[NetworkConfig, PretrainConfig, DistilConfig]:
     """What a family trains by a preset, in `paper` the published base size, and how."""
     if FAMILIES[family].ablation:
-        found = preset_named(preset)
-        return found.lstm, found.pretrain, found.distil
-    found = preset_named(preset, {"family": family})
-    return found.model, found.pretrain, found.distil
+        settings = preset_named(preset)
+        return settings.lstm, settings.pretrain, settings.distil
+    settings = preset_named(preset, {"family": family})
+    return settings.model, settings.pretrain, settings.distil
 
 
 def micro_batch(config: NetworkConfig, rows: int) -> dict[str, Tensor]:
@@ -84,7 +84,7 @@ class Learner:
 
     @cached_property
     def trained(self) -> nn.Module:
-        """The same, with what is trained beside it."""
+        """The network with what is trained beside it."""
         return self._learnt.network(self.model, self.settings, torch.Generator().manual_seed(1)).train()
 
     @cached_property
@@ -100,6 +100,6 @@ class Learner:
         return self._learnt.objective(self.trained, self.settings)
 
     def loss(self) -> Tensor:
-        """Of the batch."""
-        found: Tensor = self._objective(self.batch)[0]
-        return found
+        """The loss of the batch."""
+        value: Tensor = self._objective(self.batch)[0]
+        return value

@@ -31,8 +31,8 @@ def run(seconds: float, folder: Path) -> None:
     os.environ["GPTMILL_HOME"] = str(folder / "home")
     pipeline = ["pipeline", "--preset", "demo", "--config", str(_FEW), "--store", str(folder / "store")]
     _gptmill(pipeline)
-    found = Rate(tuple(_gptmill(pipeline) for _ in range(_TURNS)))
-    line("11", "a pipeline that finds everything in the store", found, None, "s", "< 5 s")
+    spent = Rate(tuple(_gptmill(pipeline) for _ in range(_TURNS)))
+    line("11", "a pipeline that finds everything in the store", spent, None, "s", "< 5 s")
     share = Rate(tuple(_beside_training(folder, turn, seconds) for turn in range(2)))  # over a minute each
     line("11", "CPU time of flow, server and tracking, of a training's", share, None, "%", "< 3 %")
     _points(folder)
@@ -63,7 +63,7 @@ def _beside_training(folder: Path, turn: int, seconds: float) -> float:
                     used["job"].append(job)
                     used["beside"].append(beside)
     assert process.returncode == 0
-    spent = {name: found[-1] - found[0] for name, found in used.items()}
+    spent = {name: seconds_used[-1] - seconds_used[0] for name, seconds_used in used.items()}
     return 100 * spent["beside"] / spent["job"]
 
 
@@ -105,7 +105,7 @@ def _board(folder: Path) -> None:
 
 
 def _copy_run(database: Path, run_id: str, times: int) -> None:
-    """The same run under other names, past MLflow: by its client a thousand runs take minutes."""
+    """Copy a run under other names, past MLflow: by its client a thousand runs take minutes."""
     with closing(sqlite3.connect(database)) as connection, connection:
         for table in ("runs", "tags", "metrics", "latest_metrics"):
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]

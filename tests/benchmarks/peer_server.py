@@ -45,8 +45,8 @@ def _serve_pipeline(piped: Any, port: int) -> None:
     class Handler(BaseHTTPRequestHandler):
         protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
-        def _send(self, found: Any) -> None:
-            body = json.dumps(found).encode()
+        def _send(self, answer: Any) -> None:
+            body = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -58,8 +58,8 @@ def _serve_pipeline(piped: Any, port: int) -> None:
         def do_POST(self) -> None:
             row = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with turn:
-                found = piped(row["sentence"], truncation=True, max_length=piped.model.config.n_positions)
-            self._send(found)
+                answer = piped(row["sentence"], truncation=True, max_length=piped.model.config.n_positions)
+            self._send(answer)
 
         def log_message(self, *_: Any) -> None:
             pass

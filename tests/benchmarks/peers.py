@@ -85,8 +85,8 @@ class _WordsAndPairs(nn.Module):
     def forward(self, tokens: Tensor, segments: Tensor, mask: Tensor, words: Tensor, pairs: Tensor) -> Tensor:
         """The loss."""
         labels = {"labels": words, self._pairs: pairs}
-        found: Tensor = self.model(tokens, token_type_ids=segments, attention_mask=mask, **labels).loss
-        return found
+        loss: Tensor = self.model(tokens, token_type_ids=segments, attention_mask=mask, **labels).loss
+        return loss
 
 
 class Electra(nn.Module):
@@ -108,8 +108,8 @@ class Electra(nn.Module):
             text = torch.where(hidden, drawn, tokens)
             replaced = (hidden & (drawn != words)).long()
         judged = self.discriminator(text, token_type_ids=segments, attention_mask=mask, labels=replaced)
-        found: Tensor = told.loss + 50 * judged.loss
-        return found
+        loss: Tensor = told.loss + 50 * judged.loss
+        return loss
 
 
 class _Recurrent(nn.Module):

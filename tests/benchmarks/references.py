@@ -49,13 +49,13 @@ def run(_seconds: float, folder: Path) -> None:
     os.environ["GPTMILL_HOME"] = str(folder)
     prefect, mlflow, database = free_ports(3)
     layout = Layout(True, prefect, mlflow, database, s3_port())
-    found = credentials.ensure_credentials(layout.prefect_url, layout.mlflow_url, layout.s3_url)
-    s3.prepare(found)
-    server = service("s3", layout, found)
+    secrets = credentials.ensure_credentials(layout.prefect_url, layout.mlflow_url, layout.s3_url)
+    s3.prepare(secrets)
+    server = service("s3", layout, secrets)
     process = start(server, folder)
     try:
         wait_until_ready(server, process, folder)
-        os.environ.update({key: found[key] for key in credentials.S3})
+        os.environ.update({key: secrets[key] for key in credentials.S3})
         _measure(*_filled(Store(s3.STORE)))
     finally:
         stop([(process, signal.SIGKILL)])

@@ -140,11 +140,11 @@ def _load(model: Artifact, texts: Sequence[str], folder: Path, seconds: float) -
         return f"p99 {1000 * statistics.quantiles(waits[kind, clients], n=100)[-1]:.0f} ms"
 
     for clients in _CLIENTS:
-        found = {kind: Rate(tuple(rates[kind, clients])) for kind in commands}
+        rate = {kind: Rate(tuple(rates[kind, clients])) for kind in commands}
         for kind, (words, target) in _SERVERS.items():
             what = f"`gptmill serve`, requests of a row from {clients} client{'s' * (clients > 1)}"
             ours = f"requests/s, {unit('ours', clients)}, {memory:.2f} GB"
-            line("16", what, found["ours"], found[kind], ours, target, f"{words}; {unit(kind, clients)}")
+            line("16", what, rate["ours"], rate[kind], ours, target, f"{words}; {unit(kind, clients)}")
 
 
 @contextmanager
@@ -198,5 +198,5 @@ def asked(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> t
     began = time.perf_counter()
     asking = partial(client, end=lambda: time.perf_counter() - began > seconds)
     with ThreadPoolExecutor(clients) as pool:
-        found = [wait for waits in pool.map(asking, range(0, 100 * clients, 100)) for wait in waits]
-    return found, time.perf_counter() - began
+        done = [wait for waits in pool.map(asking, range(0, 100 * clients, 100)) for wait in waits]
+    return done, time.perf_counter() - began

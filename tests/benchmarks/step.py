@@ -60,7 +60,7 @@ def ours(config: ModelConfig, tokens: Tensor, dtype: torch.dtype, compiled: bool
 
 
 def as_transformers(config: ModelConfig) -> OpenAIGPTConfig:
-    """The same network for transformers."""
+    """A network's settings as transformers has them."""
     return OpenAIGPTConfig(
         vocab_size=config.n_vocab + config.n_special,
         n_positions=config.n_ctx,

@@ -34,14 +34,14 @@ class Rate:
 
 def in_turns(works: Mapping[str, Work], seconds: float, turns: int = 3) -> dict[str, Rate]:
     """Each work's rate, measured ``turns`` times for ``seconds`` (one call at least), one after the other."""
-    found: dict[str, list[float]] = {name: [] for name in works}
+    measured: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(turns):
         for name, work in works.items():
             done, start = 0.0, time.perf_counter()
             while (spent := time.perf_counter() - start) < seconds or not done:
                 done += work()
-            found[name].append(done / spent)
-    return {name: Rate(tuple(rates)) for name, rates in found.items()}
+            measured[name].append(done / spent)
+    return {name: Rate(tuple(rates)) for name, rates in measured.items()}
 
 
 def beside(
@@ -64,9 +64,9 @@ def beside(
     for work in [work for work in works.values() for _ in range(warm)]:
         work()
     waited = time.perf_counter() - started
-    found = in_turns(works, seconds, turns)
+    measured = in_turns(works, seconds, turns)
     for _, target, words in peers:
-        line(number, what, found["ours"], found[words], unit, target, words.format(f"{waited:.0f} s"))
+        line(number, what, measured["ours"], measured[words], unit, target, words.format(f"{waited:.0f} s"))
 
 
 def run_part(name: str, seconds: float) -> None:

@@ -33,14 +33,14 @@ _EXIT = ctypes.py_object(SystemExit)  # it ends a thread without a word
 
 def jobs_below(folder: Path) -> list[psutil.Process]:
     """The processes of this one's jobs that have their workspace in a folder."""
-    found = []
+    jobs = []
     for child in psutil.Process().children(recursive=True):
         try:
             if any(word.startswith(f"{folder}/") for word in child.cmdline()):
-                found.append(child)
+                jobs.append(child)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return jobs
 
 
 def leaves_behind(workspace: Path, draws: random.Random) -> bool:

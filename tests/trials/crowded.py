@@ -27,17 +27,17 @@ def crowd(url: str, clients: int, runs: int) -> tuple[Counter[int], int]:
     flow = call(f"{url}/flows/", {"name": "crowded"})["id"]
 
     def one(_: int) -> Counter[int]:
-        found: Counter[int] = Counter()
+        statuses: Counter[int] = Counter()
         for _ in range(runs):
             try:
                 run = call(f"{url}/flow_runs/", {"flow_id": flow, "state": {"type": "SCHEDULED"}})["id"]
-                found[200] += 1
+                statuses[200] += 1
                 for state in _STATES:
                     call(f"{url}/flow_runs/{run}/set_state", {"state": {"type": state}, "force": True})
-                    found[200] += 1
+                    statuses[200] += 1
             except HTTPError as error:
-                found[error.code] += 1
-        return found
+                statuses[error.code] += 1
+        return statuses
 
     with ThreadPoolExecutor(clients) as pool:
         statuses = sum(pool.map(one, range(clients)), Counter[int]())

@@ -50,7 +50,7 @@ _LOOKS = 0.1  # seconds between two looks at the processes
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one stage at one size."""
+    """What one stage took at one size."""
 
     megabytes: int
     stage: str
@@ -140,13 +140,13 @@ def table(costs: Sequence[Cost]) -> str:
     """A row a stage and size, and one for how each stage grows."""
     lines = ["| stage | MB | CPU seconds | MB a CPU second | caller, MB | worker, MB |", "|---|---|---|---|---|---|"]
     for stage in STAGES:
-        found = [cost for cost in costs if cost.stage == stage]
-        for cost in found:
+        own = [cost for cost in costs if cost.stage == stage]
+        for cost in own:
             memory = f"{cost.caller / 1e6:,.0f} | {cost.worker / 1e6:,.0f}"
             speed = f"{cost.seconds:,.0f} | {cost.megabytes / cost.seconds:.1f}"
             lines.append(f"| {stage} | {cost.megabytes:,} | {speed} | {memory} |")
-        if len(found) > 1:
-            grows = [f"{slope(found, name):.2f}" for name in ("seconds", "caller", "worker")]
+        if len(own) > 1:
+            grows = [f"{slope(own, name):.2f}" for name in ("seconds", "caller", "worker")]
             lines.append(f"| {stage} | exponent | {grows[0]} | | {grows[1]} | {grows[2]} |")
     return "\n".join(lines) + "\n"
 
@@ -162,11 +162,11 @@ def draw(costs: Sequence[Cost], path: Path) -> None:
     canvas = new_canvas(9, 3.6)
     time_axes, memory_axes = canvas.subplots(1, 2)
     for stage, color in zip(STAGES, COLORS, strict=False):
-        found = [cost for cost in costs if cost.stage == stage]
-        sizes = [cost.megabytes / 1000 for cost in found]
-        time_axes.plot(sizes, [cost.seconds for cost in found], "o-", color=color, label=stage)
-        memory_axes.plot(sizes, [cost.worker / 1e6 for cost in found], "o-", color=color, label=f"{stage}, a worker")
-        memory_axes.plot(sizes, [cost.caller / 1e6 for cost in found], "o--", color=color, label=f"{stage}, the caller")
+        own = [cost for cost in costs if cost.stage == stage]
+        sizes = [cost.megabytes / 1000 for cost in own]
+        time_axes.plot(sizes, [cost.seconds for cost in own], "o-", color=color, label=stage)
+        memory_axes.plot(sizes, [cost.worker / 1e6 for cost in own], "o-", color=color, label=f"{stage}, a worker")
+        memory_axes.plot(sizes, [cost.caller / 1e6 for cost in own], "o--", color=color, label=f"{stage}, the caller")
     for axes, label in ((time_axes, "CPU seconds"), (memory_axes, "MB at most")):
         axes.set(xscale="log", yscale="log", xlabel="GB of text", ylabel=label)
         axes.set_xticks(sorted({cost.megabytes / 1000 for cost in costs}))

@@ -144,16 +144,16 @@ def compare(
     counts = Counter(pieces=len(tokens))
     if not tokens:
         return counts
-    found = gazetteer.find(np.asarray(tokens, dtype=np.int64)[None], own)[0]
-    counts["found"] = int(np.count_nonzero(found))
+    entities = gazetteer.find(np.asarray(tokens, dtype=np.int64)[None], own)[0]
+    counts["found"] = int(np.count_nonzero(entities))
     for at, (before, link) in enumerate(pairwise([UNLINKED, *links])):
         if link in (UNLINKED, before):
             continue
         counts["mentions"] += 1
         if link in numbers:
             counts["links"] += 1
-            if found[at]:
-                counts["right" if found[at] - 1 == numbers[link] else "wrong"] += 1
+            if entities[at]:
+                counts["right" if entities[at] - 1 == numbers[link] else "wrong"] += 1
     return counts
 
 

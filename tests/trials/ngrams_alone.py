@@ -38,14 +38,14 @@ _N_CTX = 256
 
 def logits(layer: NGrams, spec: TaskSpec, rows: Rows) -> Sequence[NDArray[np.float32]]:
     """What the layer gives each row."""
-    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(rows)
+    outputs: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(rows)
     for part in by_length(rows.sizes, evaluation_tokens(torch.device("cpu"))):
         batch = rows.batch(part)
         each = layer(batch.tokens, batch.ends)  # (B, C, K)
         told = each.flatten(1) if form_of(spec).choices else each.sum(dim=1)
         for number, its in zip(part, told.numpy(), strict=True):
-            found[number] = its
-    return found
+            outputs[number] = its
+    return outputs
 
 
 def scores(spec: TaskSpec, datasets: str, tokenizer: Tokenizer, most: int | None, folder: Path) -> list[str]:
@@ -58,12 +58,12 @@ def scores(spec: TaskSpec, datasets: str, tokenizer: Tokenizer, most: int | None
     learnt, validation, every = (
         numbered_rows(reader, folder, "train", part) for part in (np.setdiff1d(numbers, held_out), held_out, numbers)
     )
-    fit, found = NGramFit(spec, learnt, tokenizer.word_edges, 3, lambda: False), []
+    fit, tried = NGramFit(spec, learnt, tokenizer.word_edges, 3, lambda: False), []
     for penalty in PENALTIES:
         told = logits(fit.layer(penalty), spec, validation)
         score = answers_of(spec, validation, told).scores(spec)["score"]
-        found.append((score, -mean_loss(spec, validation, told, torch.device("cpu")), penalty))
-    layer = NGramFit(spec, every, tokenizer.word_edges, 3, lambda: False).layer(max(found)[-1])
+        tried.append((score, -mean_loss(spec, validation, told, torch.device("cpu")), penalty))
+    layer = NGramFit(spec, every, tokenizer.word_edges, 3, lambda: False).layer(max(tried)[-1])
     cells = []
     for split in ("dev", "test"):
         rows = split_rows(reader, folder, split) if split in encoded_splits(folder) else None
@@ -74,7 +74,7 @@ def scores(spec: TaskSpec, datasets: str, tokenizer: Tokenizer, most: int | None
     floors = {name: floor(spec, train, dev)["score"] for name, floor in form_of(spec).fitted_floors().items()}
     best = max(floors, key=lambda name: floors[name])
     took = f"{time.process_time() - started:.0f} s"
-    return [spec.name, f"{len(numbers):,}", *cells, f"{100 * floors[best]:.1f} ({best})", f"{max(found)[-1]:g}", took]
+    return [spec.name, f"{len(numbers):,}", *cells, f"{100 * floors[best]:.1f} ({best})", f"{max(tried)[-1]:g}", took]
 
 
 def main() -> None:

@@ -49,19 +49,19 @@ class Case:
     sequences: int
     """A micro-batch of one rank."""
     micro_batches: int
-    """Of one rank and update."""
+    """The micro-batches of one rank in an update."""
     alone: float = 0.0
     """Tokens a second of one GPU by itself: measured, or assumed."""
 
     @property
     def tokens(self) -> int:
-        """Of an update, on all ranks."""
+        """The tokens of an update on all ranks."""
         return self.ranks * self.micro_batches * self.sequences * self.model.n_ctx
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of one rank."""
+    """What was counted of one rank."""
 
     calls: dict[str, int]
     """Kind of collective -> how many an update makes."""
@@ -137,7 +137,7 @@ def kind_of(operator: str) -> str | None:
 
 
 def update_of(case: Case, sequences: int, length: int) -> Update:
-    """Of one rank: the shapes are those of the job, the tokens all the same one."""
+    """An update of one rank: the shapes are those of the job, the tokens all the same one."""
     ids = torch.zeros(sequences, length, dtype=torch.long)
     batch = {"inputs": ids, "targets": ids.clone(), "weight": torch.tensor(1.0 / case.tokens)}
     return Update([batch] * case.micro_batches, case.tokens)

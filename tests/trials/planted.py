@@ -76,15 +76,15 @@ def main(folder: Path) -> int:
     print(f"form: {_of_form(planted['form'])}")
     served = _ask_server([*store, "rte"], environment, planted, folder)
     print(f"{'as expected' if served else 'NOT as expected'}: a server, asked with secrets, and its end")
-    found = [(name, path) for path in _files(folder) for name in _named(path, planted)]
-    for name, path in found:
+    told = [(name, path) for path in _files(folder) for name in _named(path, planted)]
+    for name, path in told:
         print(f"FOUND the secret {name} in {path}")
     total = sum(path.stat().st_size for path in _files(folder))
     print(
         f"{len(set(planted.values()))} secrets, {len(runs)} commands ({seen} as expected), "
-        f"{len(_files(folder))} files of {total / 1e6:.1f} MB searched: found {len(found)} times"
+        f"{len(_files(folder))} files of {total / 1e6:.1f} MB searched: found {len(told)} times"
     )
-    return 1 if found or seen < len(runs) or not served else 0
+    return 1 if told or seen < len(runs) or not served else 0
 
 
 def _run_all(

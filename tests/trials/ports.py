@@ -62,15 +62,15 @@ def listening(processes: Mapping[str, Mapping[str, Any]]) -> dict[int, str]:
 
     :param processes: as the stack's record has them.
     """
-    found: dict[int, str] = {}
+    ports: dict[int, str] = {}
     for name, process in processes.items():
         leader = psutil.Process(process["pid"])
         for one in (leader, *leader.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 listens = [each for each in one.net_connections("inet") if each.status == psutil.CONN_LISTEN]
                 assert {each.laddr.ip for each in listens} <= {"127.0.0.1"}, f"{name}: {listens}"
-                found |= {each.laddr.port: name for each in listens}
-    return found
+                ports |= {each.laddr.port: name for each in listens}
+    return ports
 
 
 def let_in(processes: Mapping[str, Mapping[str, Any]], passwords: bool) -> tuple[int, list[str]]:
@@ -133,8 +133,8 @@ def _ask(port: int, way: str, method: str, path: str, head: Mapping[str, str]) -
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request(method, path, body, given)
-        found = connection.getresponse()
-        return Answer(found.status, found.read(2000))
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.read(2000))
     except (OSError, http.client.HTTPException):
         return Answer(0, b"")
     finally:
@@ -149,8 +149,8 @@ def _over_grpc(port: int, way: str) -> Iterator[tuple[str, Answer]]:
         for service, calls in CALLS.items():
             for call in calls:
                 try:
-                    found = client.post(f"{way}://127.0.0.1:{port}{service}{call}", content=body, headers=head)
-                    answer = Answer(200, f"{dict(found.headers)} {found.content!r}".encode())
+                    response = client.post(f"{way}://127.0.0.1:{port}{service}{call}", content=body, headers=head)
+                    answer = Answer(200, f"{dict(response.headers)} {response.content!r}".encode())
                 except httpx.HTTPError:
                     answer = Answer(0, b"")
                 yield f"CALL {service}{call} {way} -", answer

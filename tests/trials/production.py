@@ -148,13 +148,13 @@ def _in_databases(trial: Trial, credentials: dict[str, str]) -> list[str]:
         )
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
-            found = [f"{cursor.fetchone()[0]} tables"]
+            counts = [f"{cursor.fetchone()[0]} tables"]
             for table in tables:
                 cursor.execute(f"SELECT count(*) FROM {table}")  # our own names
-                found.append(f"{table} {cursor.fetchone()[0]} rows")
+                counts.append(f"{table} {cursor.fetchone()[0]} rows")
         connection.close()
-        assert not any(item.endswith(" 0 rows") for item in found), f"PostgreSQL, {database}: {found}"
-        lines.append(f"PostgreSQL, database {database}: {', '.join(found)}")
+        assert not any(item.endswith(" 0 rows") for item in counts), f"PostgreSQL, {database}: {counts}"
+        lines.append(f"PostgreSQL, database {database}: {', '.join(counts)}")
     return lines
 
 

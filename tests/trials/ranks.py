@@ -61,12 +61,12 @@ def measure(case: Case, folder: Path, each: Callable[..., None]) -> list[Any]:
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(case.ranks), "OMP_NUM_THREADS": "1"}
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"  # what is freed goes back at once; read when a process starts
     spawning = multiprocessing.get_context("spawn")
-    found: Any = spawning.Queue()
-    ranks = [spawning.Process(target=each, args=(case, rank, told, folder, found)) for rank in range(case.ranks)]
+    results: Any = spawning.Queue()
+    ranks = [spawning.Process(target=each, args=(case, rank, told, folder, results)) for rank in range(case.ranks)]
     for process in ranks:
         process.start()
     try:
-        return [found.get(timeout=900) for _ in ranks]
+        return [results.get(timeout=900) for _ in ranks]
     finally:
         for process in ranks:
             process.join(30)
@@ -133,13 +133,13 @@ def _updates(case: Case, world: World, folder: Path) -> tuple[Trainer, Update]:
 # --- how long an update takes
 
 
-def transfer_seconds(found: Found, ranks: int, link: float) -> float:
-    """Of all collectives of an update, one after the other, by rings over the slowest link.
+def transfer_seconds(counted: Found, ranks: int, link: float) -> float:
+    """The seconds of all collectives of an update, one after the other, by rings over the slowest link.
 
     :param link: GB/s that a GPU sends to another host.
     """
     rate = link if ranks > _OF_A_HOST else _WITHIN
-    return found.wire(ranks) / (rate * GB) + sum(found.calls.values()) * _START
+    return counted.wire(ranks) / (rate * GB) + sum(counted.calls.values()) * _START
 
 
 def update_seconds(compute: float, transfer: float, sharded: bool, micro_batches: int) -> float:
@@ -163,7 +163,7 @@ _CASES = [
     Case("GPT-2 1.5B, FSDP2", _LARGE, 64, True, 16, 1, _LARGE_ALONE),
 ]
 _MIDDLE = ModelConfig(n_vocab=8000, n_ctx=32, n_layer=8, n_head=12, n_embd=768, n_inner=3072)
-"""Of which four processes, and the main one's whole, fit into 3 GB."""
+"""A network of which four processes, and the main one's whole, fit into 3 GB."""
 _SMALL = ModelConfig(n_vocab=8000, n_ctx=128, n_layer=8, n_head=8, n_embd=512, n_inner=2048)
 
 
@@ -174,12 +174,12 @@ class Published:
     source: str
     parameters: float
     tokens: int
-    """Of a GPU and update, one micro-batch."""
+    """The tokens of a GPU in an update, one micro-batch."""
     few: tuple[int, float]
     """GPUs, tokens a second and GPU."""
     many: tuple[int, float]
     mfu: str
-    """Of the many."""
+    """The share of the peak that the many reached."""
 
 
 _TORCHTITAN = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md"
@@ -197,14 +197,14 @@ def _predictions(link: float) -> None:
         "sending, ms", "update, ms", "tokens/s", "MFU",
     )  # fmt: skip
     for case in _CASES:
-        found = simulate(case)
+        counted = simulate(case)
         compute = case.micro_batches * case.sequences * case.model.n_ctx / case.alone
-        transfer = transfer_seconds(found, case.ranks, link)
+        transfer = transfer_seconds(counted, case.ranks, link)
         seconds = update_seconds(compute, transfer, case.sharded, case.micro_batches)
         mfu = case.tokens / seconds * network_flops(case.model, case.model.n_ctx) / (case.ranks * _PEAK)
         row(
             case.name, case.ranks, f"{case.tokens:,}", f"{case.micro_batches} x {case.sequences} x {case.model.n_ctx}",
-            sum(found.calls.values()), f"{found.wire(case.ranks) / GB:.2f}", f"{found.peak / GB:.1f}",
+            sum(counted.calls.values()), f"{counted.wire(case.ranks) / GB:.2f}", f"{counted.peak / GB:.1f}",
             f"{1e3 * compute:.1f}", f"{1e3 * transfer:.1f}", f"{1e3 * seconds:.1f}", f"{case.tokens / seconds:,.0f}",
             f"{100 * mfu:.1f} %",
         )  # fmt: skip

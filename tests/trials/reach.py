@@ -132,8 +132,8 @@ def _row(server: Server, processes: Mapping[str, Any]) -> bool:
 def _listens(pid: int) -> list[str]:
     """The addresses on which a process and its children listen."""
     process = psutil.Process(pid)
-    found = [one for each in (process, *process.children(recursive=True)) for one in each.net_connections()]
-    return sorted({str(one.laddr.ip) for one in found if one.status == psutil.CONN_LISTEN})
+    connections = [one for each in (process, *process.children(recursive=True)) for one in each.net_connections()]
+    return sorted({str(one.laddr.ip) for one in connections if one.status == psutil.CONN_LISTEN})
 
 
 def _stack(trial: Trial, full: bool) -> Iterator[Server]:
@@ -185,8 +185,8 @@ def _of_compose() -> _Servers:
 
 
 def _of_manifests() -> _Servers:
-    """The same of the manifests."""
-    folder, found = INFRA / "kubernetes", {}
+    """The two servers of the manifests: command line and variables, with passwords of this trial."""
+    folder, servers = INFRA / "kubernetes", {}
     settings = list(yaml.safe_load_all((folder / "settings.yaml").read_text(encoding="utf-8")))
     values = {one["metadata"]["name"]: one["data"] for one in settings if one["kind"] == "ConfigMap"}
     for name in _READ:
@@ -204,8 +204,8 @@ def _of_manifests() -> _Servers:
             else:
                 secret = _PASSWORDS.get(source["secretKeyRef"]["key"], "x") if source else ""
                 environment[entry["name"]] = entry.get("value", secret)
-        found[name] = (pod["containers"][0]["args"], environment)
-    return found
+        servers[name] = (pod["containers"][0]["args"], environment)
+    return servers
 
 
 @contextmanager

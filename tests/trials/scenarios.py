@@ -212,7 +212,7 @@ class Trial:
 
     def processes(self) -> dict[int, str]:
         """pid -> command line of what belongs to this trial and runs."""
-        found, home = {}, f"GPTMILL_HOME={self.home}".encode()
+        running, home = {}, f"GPTMILL_HOME={self.home}".encode()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -220,10 +220,10 @@ class Trial:
                 if home in (entry / "environ").read_bytes().split(b"\0"):
                     words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                     if words:  # none: it has ended and waits to be collected
-                        found[int(entry.name)] = words
+                        running[int(entry.name)] = words
             except OSError:
                 continue  # gone meanwhile, or somebody else's
-        return found
+        return running
 
     def has(self, part: str) -> bool:
         """Whether a process with ``part`` in its command line runs."""

@@ -43,7 +43,7 @@ from tests.trials.scenarios import options, output_of, started
 
 _Answers = list[dict[str, Any]]
 _DECIMALS = 6
-"""Of a probability as it is told; batches of other rows may move the last of them by one."""
+"""The decimals of a probability as it is told; batches of other rows may move the last of them by one."""
 _ROUNDED = 1.0
 """Points by which a score may differ from the registry's: training scores in bfloat16, answers are given in float32."""
 _READY_SECONDS = 300.0
@@ -76,7 +76,7 @@ class Subject:
     store: str
     rows: Sequence[Mapping[str, str]]
     columns: Sequence[str]
-    """Of a row, as the data names them."""
+    """The columns of a row, as the data names them."""
     labels: Sequence[str]
     """The right answers; none for a graded score."""
     score: str
@@ -111,8 +111,8 @@ def main() -> int:
         accuracy = 100 * right / len(expected)
         line = f"accuracy of these answers {accuracy:.1f}, in the registry {subject.score}"
         checks.tell(abs(accuracy - float(subject.score)) <= _ROUNDED, f"{line} (by the training, in its own precision)")
-    found, seconds = _timed(lambda: _of_pyfunc(subject))
-    _compare(checks, f"mlflow.pyfunc.load_model ({seconds:.1f} s)", found, expected)
+    answers, seconds = _timed(lambda: _of_pyfunc(subject))
+    _compare(checks, f"mlflow.pyfunc.load_model ({seconds:.1f} s)", answers, expected)
     _ask_mlflow(checks, subject, expected, given.port)
     _ask_gptmill(checks, subject, expected, given.port)
     return 1 if checks.failed else 0
@@ -170,26 +170,26 @@ def _timed(ask: Callable[[], _Answers]) -> tuple[_Answers, float]:
     return ask(), time.monotonic() - begun
 
 
-def _compare(checks: Checks, way: str, found: _Answers, expected: _Answers) -> None:
+def _compare(checks: Checks, way: str, answers: _Answers, expected: _Answers) -> None:
     """Every label equal, every probability as good as equal."""
-    if len(found) != len(expected):
-        checks.tell(False, f"{way}: {len(found)} answers, expected {len(expected)}")
+    if len(answers) != len(expected):
+        checks.tell(False, f"{way}: {len(answers)} answers, expected {len(expected)}")
         return
     apart = [
         name
-        for one, other in zip(found, expected, strict=True)
+        for one, other in zip(answers, expected, strict=True)
         for name in one.keys() | other.keys()
         if isinstance(one.get(name), str) and one.get(name) != other.get(name)
     ]
     largest = max(
         abs(float(one[name]) - float(value)) if name in one else float("inf")
-        for one, other in zip(found, expected, strict=True)
+        for one, other in zip(answers, expected, strict=True)
         for name, value in other.items()
         if not isinstance(value, str)
     )
     good = not apart and round(largest, _DECIMALS + 1) <= 10**-_DECIMALS
     checks.tell(
-        good, f"{way}: {len(found)} answers, {len(apart)} other labels, probabilities {largest:.1e} apart at most"
+        good, f"{way}: {len(answers)} answers, {len(apart)} other labels, probabilities {largest:.1e} apart at most"
     )
 
 
@@ -221,8 +221,8 @@ def _ask_mlflow(checks: Checks, subject: Subject, expected: _Answers, port: int)
         def ask(rows: Sequence[Mapping[str, str]]) -> httpx.Response:
             return client.post("/invocations", json={"dataframe_records": rows})
 
-        found, seconds = _timed(lambda: [a for part in _parts(subject.rows) for a in ask(part).json()["predictions"]])
-        _compare(checks, f"/invocations ({seconds:.1f} s)", found, expected)
+        answers, seconds = _timed(lambda: [a for part in _parts(subject.rows) for a in ask(part).json()["predictions"]])
+        _compare(checks, f"/invocations ({seconds:.1f} s)", answers, expected)
         _bad_row(checks, "/invocations", subject, ask)
         code, seconds = _end(process)
         checks.tell(True, f"mlflow models serve: SIGTERM, ended after {seconds:.1f} s (exit code {code})")
@@ -239,8 +239,8 @@ def _ask_gptmill(checks: Checks, subject: Subject, expected: _Answers, port: int
             return client.post("/predict", json=rows)
 
         cells = form_of(task_spec(subject.task)).cells
-        found, seconds = _timed(lambda: [cells(a) for part in _parts(subject.rows) for a in ask(part).json()])
-        _compare(checks, f"/predict ({seconds:.1f} s)", found, expected)
+        answers, seconds = _timed(lambda: [cells(a) for part in _parts(subject.rows) for a in ask(part).json()])
+        _compare(checks, f"/predict ({seconds:.1f} s)", answers, expected)
         _bad_row(checks, "/predict", subject, ask)
         under_way: list[httpx.Response] = []
         many = [*subject.rows] * (2000 // len(subject.rows))

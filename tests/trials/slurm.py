@@ -132,7 +132,7 @@ class Trial:
             raise
 
     def weights(self) -> bytes:
-        """Of the finished model."""
+        """The bytes of the finished model."""
         (path,) = (self.folder / "store").glob("pretrain/*/model/model.safetensors")
         return path.read_bytes()
 

@@ -94,10 +94,10 @@ class Team:
             process.wait()
 
     def _create(self, deployment: str, later: timedelta) -> str:
-        found = self.stack.request("GET", f"/deployments/name/{deployment}")
+        there = self.stack.request("GET", f"/deployments/name/{deployment}")
         at = (datetime.now(UTC) + later).isoformat()
         body = {"state": {"type": "SCHEDULED", "state_details": {"scheduled_time": at}}}
-        return str(self.stack.request("POST", f"/deployments/{found['id']}/create_flow_run", body)["id"])
+        return str(self.stack.request("POST", f"/deployments/{there['id']}/create_flow_run", body)["id"])
 
     def _is(self, run: str, state: str) -> bool:
         return self.state(run) == state
@@ -180,8 +180,8 @@ def _acted_on(stack: Stack, ours: Team) -> bool:
     return good
 
 
-def _in_order(wanted: list[str], found: list[str]) -> bool:
-    left = iter(found)
+def _in_order(wanted: list[str], states: list[str]) -> bool:
+    left = iter(states)
     return all(name in left for name in wanted)
 
 
@@ -269,8 +269,8 @@ def _be(run_id: UUID, then: str) -> None:
     run_flow(flow(name=name)(work), flow_run=run, parameters={}, return_type="state")
 
 
-def _say(what: str, found: str, good: bool) -> bool:
-    row(what, found, "good" if good else "NOT GOOD")
+def _say(what: str, seen: str, good: bool) -> bool:
+    row(what, seen, "good" if good else "NOT GOOD")
     return good
 
 

@@ -107,7 +107,7 @@ class Run:
         return np.array([record["train/loss"] for record in records if "train/loss" in record])
 
     def digest(self) -> str:
-        """Of the weights."""
+        """The SHA-256 of the weights."""
         return hashlib.sha256((self.folder / "model/model.safetensors").read_bytes()).hexdigest()[:16]
 
     def wait_for_checkpoint(self, process: subprocess.Popen[bytes]) -> None:

@@ -57,11 +57,16 @@ def copied(database: Path, nights: int) -> None:
             "task_run_state": f"task_run_id IN ({tasks})",
         }
         rows = {table: there.execute(f"SELECT * FROM {table} WHERE {of}").fetchall() for table, of in belongs.items()}
-        names = {row[column] for table, found in rows.items() for row in found for column in [_id(there, table)]}
+        names = {
+            row[column]
+            for table, rows_of_table in rows.items()
+            for row in rows_of_table
+            for column in [_id(there, table)]
+        }
         for night in range(1, nights + 1):
-            for table, found in rows.items():
-                insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(found[0]))})"
-                there.executemany(insert, ([_earlier(value, night, names) for value in row] for row in found))
+            for table, rows_of_table in rows.items():
+                insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows_of_table[0]))})"
+                there.executemany(insert, ([_earlier(value, night, names) for value in row] for row in rows_of_table))
 
 
 def _earlier(value: Any, nights: int, names: Container[str]) -> Any:
@@ -106,7 +111,7 @@ def main() -> int:
     while night <= given.nights:
         ahead = {"LD_PRELOAD": str(library), "CLOCK_AHEAD": str(night * _DAY)}
         environment = {**os.environ, "GPTMILL_HOME": str(home), **ahead}
-        found = timed(run, environment, folder)
+        took = timed(run, environment, folder)
         if night > 1:
             copied(home / "prefect" / "prefect.db", given.every - 1)
         gc = timed(["gc", "--yes", "--store", str(store)], environment, folder)
@@ -114,7 +119,7 @@ def main() -> int:
             board = timed(["leaderboard"], environment, folder)
             cores = board[1]
             sizes = [size(home / name) for name in ("prefect/prefect.db", "mlflow.db", "mlflow-artifacts", "logs")]
-            row = [f"{night}", *(f"{each:.1f}" for each in (*sizes, *found, *board, *gc))]
+            row = [f"{night}", *(f"{each:.1f}" for each in (*sizes, *took, *board, *gc))]
             print("".join(f"{word:>11}" for word in row), flush=True)
         night += given.every if night else 1
         night -= night % given.every if night > 1 else 0

@@ -205,10 +205,10 @@ def program(name: str) -> Path:
 
     :raises InputError: the wheel is not installed.
     """
-    found = importlib.util.find_spec(_PACKAGE)
-    if found is None or found.origin is None:
+    wheel = importlib.util.find_spec(_PACKAGE)
+    if wheel is None or wheel.origin is None:
         raise InputError("gptmill up --full: PostgreSQL is not installed; pip install 'gptmill[stack]'")
-    return Path(found.origin).parent / "pginstall" / "bin" / name
+    return Path(wheel.origin).parent / "pginstall" / "bin" / name
 
 
 @cache

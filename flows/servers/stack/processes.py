@@ -86,8 +86,8 @@ def stop(processes: Sequence[tuple[Process, signal.Signals]]) -> None:
 def alive(process: Process) -> bool:
     """Whether that very process runs: a pid that another program has got since is not ours to stop."""
     try:
-        found = psutil.Process(process["pid"])
-        return found.create_time() == process["created"] and _runs(found)
+        running = psutil.Process(process["pid"])
+        return running.create_time() == process["created"] and _runs(running)
     except psutil.NoSuchProcess:
         return False
 
@@ -115,10 +115,10 @@ def _member(pid: int, leader: Process) -> psutil.Process | None:
     try:
         if os.getpgid(pid) != leader["pid"]:
             return None
-        found = psutil.Process(pid)
-        if found.status() == psutil.STATUS_ZOMBIE or found.create_time() < leader["created"]:
+        member = psutil.Process(pid)
+        if member.status() == psutil.STATUS_ZOMBIE or member.create_time() < leader["created"]:
             return None
-        return found if found.environ().get("GPTMILL_HOME") == str(state_folder()) else None
+        return member if member.environ().get("GPTMILL_HOME") == str(state_folder()) else None
     except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):  # it has ended, or is another user's
         return None
 

@@ -151,7 +151,7 @@ def jump(fixture: Fixture, name: str, moment: Moment) -> tuple[str, list[str]]:
 
 def _impossible(trial: Trial) -> list[str]:
     """Durations longer than a trial may take, or below zero."""
-    store, found = Store(trial.store), []
+    store, wrong_ones = Store(trial.store), []
     for stage in ("corpus", "shards", "pretrain", "finetune"):
         for artifact in store.list(stage):
             manifest = store.manifest(artifact)
@@ -162,8 +162,8 @@ def _impossible(trial: Trial) -> list[str]:
             etas = [record["metrics"][_ETA] for record in map(json.loads, lines) if _ETA in record["metrics"]]
             shown |= {f"longest {_ETA}": max(etas, default=0.0), f"shortest {_ETA}": min(etas, default=0.0)}
             if wrong := {name: value for name, value in shown.items() if not 0 <= value <= LIMIT_SECONDS}:
-                found.append(f"{stage}: {wrong}")
-    return found
+                wrong_ones.append(f"{stage}: {wrong}")
+    return wrong_ones
 
 
 DISK_STAGES = LIFE[1:-1]

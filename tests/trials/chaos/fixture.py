@@ -107,8 +107,8 @@ class Fixture:
             spans = _watched(self.reference)
             made = {"spans": spans, "board": board(self.reference), "files": files(self.reference)}
             write_json_atomic(record, made)
-        found = read_json(record)
-        self.spans, self.board, self.files = found["spans"], found["board"], found["files"]
+        noted = read_json(record)
+        self.spans, self.board, self.files = noted["spans"], noted["board"], noted["files"]
 
     def _migrate(self) -> None:
         """A state folder whose databases have their tables and no rows: the first start of all takes longest."""
@@ -131,25 +131,25 @@ class Fixture:
     def faults(self, trial: Trial) -> list[str]:
         """What does not hold after a trial has come to its end, in words; nothing where all is well."""
         left = left_over(trial)
-        found = [f"left running: {left}"] if left else []
-        return [*found, *self.differences(trial), *still_running(trial)]
+        faults = [f"left running: {left}"] if left else []
+        return [*faults, *self.differences(trial), *still_running(trial)]
 
     def differences(self, trial: Trial, expected: Mapping[str, str] | None = None) -> list[str]:
         """What has come out otherwise than in the undisturbed run, and what is half-made.
 
         :param expected: the files, where they are not the reference's.
         """
-        found, expected = [], self.files if expected is None else expected
+        faults, expected = [], self.files if expected is None else expected
         if (there := board(trial)) != self.board:
-            found.append(f"another leaderboard: {_first_difference(self.board, there)}")
+            faults.append(f"another leaderboard: {_first_difference(self.board, there)}")
         stored = files(trial)
         for name in sorted({*stored, *expected}):
             if stored.get(name) != expected.get(name):
                 what = "missing" if name not in stored else "not the reference's" if name in expected else "too much"
-                found.append(f"{name}: {what}")
+                faults.append(f"{name}: {what}")
         if work := [str(path) for path in trial.stored(".work/*/*")]:
-            found.append(f"workspaces left: {work}")
-        return found
+            faults.append(f"workspaces left: {work}")
+        return faults
 
 
 def _after(stage: str) -> Iterable[str]:
@@ -171,20 +171,20 @@ def board(trial: Trial) -> str:
 
 def files(trial: Trial) -> dict[str, str]:
     """What the store holds and must come out equal: name -> SHA-256; every byte is checked against the manifests."""
-    store, found = Store(trial.store), {}
+    store, hashes = Store(trial.store), {}
     for stage in STAGES:
         for artifact in store.list(stage):
             verify(store, artifact)
-            found[f"{stage}/{artifact.digest}"] = ""
+            hashes[f"{stage}/{artifact.digest}"] = ""
             for file in store.manifest(artifact)["files"]:
                 if not file["path"].endswith(_TIMES):
-                    found[f"{stage}/{artifact.digest}/{file['path']}"] = file["sha256"]
-    return found
+                    hashes[f"{stage}/{artifact.digest}/{file['path']}"] = file["sha256"]
+    return hashes
 
 
 def still_running(trial: Trial) -> list[str]:
     """Runs that MLflow or Prefect still call running, of databases in the trial's state folder."""
-    found = []
+    running = []
     tables = (
         ("MLflow", "mlflow.db", "select name, status from runs where status = 'RUNNING'"),
         ("Prefect", "prefect/prefect.db", "select name, state_type from flow_run where state_type in ('RUNNING', "
@@ -194,8 +194,8 @@ def still_running(trial: Trial) -> list[str]:
         path = trial.home / file
         if path.is_file():
             with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-                found += [f"{name}: {run[:40]!r} is {state}" for run, state in connection.execute(query)]
-    return found
+                running += [f"{name}: {run[:40]!r} is {state}" for run, state in connection.execute(query)]
+    return running
 
 
 def left_over(trial: Trial) -> list[str]:
@@ -260,8 +260,8 @@ def _watched(trial: Trial) -> dict[str, list[float]]:
     return spans | {f"job {part}": [last - first] for part, (first, last) in worked.items()}
 
 
-def _first_difference(expected: str, found: str) -> str:
-    pairs = zip(expected.splitlines(), [*found.splitlines(), *[""] * expected.count("\n")], strict=False)
+def _first_difference(expected: str, there: str) -> str:
+    pairs = zip(expected.splitlines(), [*there.splitlines(), *[""] * expected.count("\n")], strict=False)
     return next((f"{b[:200]!r}, expected {a[:200]!r}" for a, b in pairs if a != b), "more lines")
 
 

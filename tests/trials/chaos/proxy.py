@@ -148,7 +148,7 @@ def _headers(head: bytes) -> dict[bytes, bytes]:
 
 
 def _closing(head: bytes) -> bytes:
-    """The same request for a connection of its own. The Connection header is never part of a signature."""
+    """A request as one for a connection of its own. The Connection header is never part of a signature."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in (b"connection", b"expect")]
     return b"\r\n".join([first, *kept, b"Connection: close", b"", b""])

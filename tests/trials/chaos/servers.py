@@ -195,5 +195,5 @@ def _after(stack: Stack) -> list[str]:
     every = [experiment.experiment_id for experiment in client.search_experiments()]
     left = client.search_runs(every, "attributes.status = 'RUNNING'")
     jobs = [words for words in stack.processes() if any(job in words for job in JOBS)]
-    found = [f"MLflow: {run.info.run_name!r} is RUNNING" for run in left]
-    return [*found, *stack.unended(), *([f"left running: {jobs}"] if jobs else [])]
+    running = [f"MLflow: {run.info.run_name!r} is RUNNING" for run in left]
+    return [*running, *stack.unended(), *([f"left running: {jobs}"] if jobs else [])]

@@ -60,16 +60,16 @@ class Trial:
     def tell(self, what: str, find: Callable[[], object]) -> None:
         """Add what is found, or why finding it fails; what comes next goes on."""
         try:
-            found = str(find())
+            told = str(find())
         except Exception as error:  # any is a finding
-            found = f"FAILED: {type(error).__name__}: {error}"[-400:]
-        line = json.dumps({"part": self.part, "what": what, "found": found})
+            told = f"FAILED: {type(error).__name__}: {error}"[-400:]
+        line = json.dumps({"part": self.part, "what": what, "found": told})
         print(line, flush=True)
         with (self.out / "results.jsonl").open("a", encoding="utf-8") as results:
             results.write(f"{line}\n")
 
     def network(self, case: Case, **changes: Any) -> NetworkConfig:
-        """Of a published size where a case has a length or is `whole`; else, and in a rehearsal, the preset demo's."""
+        """A network of a published size where a case has a length or is `whole`; else, or rehearsed, the demo's."""
         published = ("length" in case or "whole" in case) and not self.small
         preset = preset_named(
             "paper" if published else "demo", {} if (family := case["family"]) == "lstm" else {"family": family}
@@ -123,8 +123,8 @@ class Pupil(Learner):
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
         slopes = torch.cat([p.grad.flatten() for p in self.trained.parameters() if p.grad is not None])
         self.trained.zero_grad(set_to_none=True)
-        found = {"loss": loss.detach(), "logits": logits.float(), "gradients": slopes}
-        return {name: value.cpu() for name, value in found.items()}
+        measures = {"loss": loss.detach(), "logits": logits.float(), "gradients": slopes}
+        return {name: value.cpu() for name, value in measures.items()}
 
 
 def parity(t: Trial) -> None:
@@ -136,8 +136,8 @@ def parity(t: Trial) -> None:
         wanted = learner.measured(cpu, torch.float32)
 
         def errors(dtype: torch.dtype, tf32: bool, learner: Pupil = learner, wanted: Any = wanted) -> str:
-            found = learner.measured(DEVICE, dtype, tf32)
-            far = {name: float((found[name] - its).norm() / its.norm()) for name, its in wanted.items()}
+            measures = learner.measured(DEVICE, dtype, tf32)
+            far = {name: float((measures[name] - its).norm() / its.norm()) for name, its in wanted.items()}
             look = max(far.values()) > (0.1 if tf32 or dtype != torch.float32 else 1e-4)
             return "LOOK: " * look + ", ".join(f"{name} {error:.1e}" for name, error in far.items())
 
@@ -145,8 +145,8 @@ def parity(t: Trial) -> None:
             t.tell(f"{family}, {dtype}, TF32 {tf32}: relative errors", partial(errors, dtype, tf32))
 
         def ran(learner: Pupil = learner) -> list[str]:
-            found = kernels(partial(learner.measured, DEVICE, BEST))
-            return sorted({name[:90] for name in found if re.search("flash|fmha|sdp|attention|softmax", name)})
+            names = kernels(partial(learner.measured, DEVICE, BEST))
+            return sorted({name[:90] for name in names if re.search("flash|fmha|sdp|attention|softmax", name)})
 
         t.tell(f"{family}: kernels of attention and softmax", ran)
 
@@ -182,7 +182,7 @@ def world(t: Trial) -> None:
 
 
 def _settings(t: Trial, case: Case) -> Case:
-    """Of the job, for its file."""
+    """The settings of a job, for its file."""
     family, whole = FAMILIES[case["family"]], "whole" in case and not t.small
     encoded = t.data if "whole" in case and t.data else t.work / str(family.sentences)
     meta, its = read_json(encoded / "meta.json"), {} if t.small else case.get("settings", {})
@@ -231,13 +231,13 @@ def _job(t: Trial, name: str, case: Case, kill: bool = False) -> Path:
 
 
 def _named(t: Trial) -> list[tuple[str, Case]]:
-    found: list[tuple[str, Case]] = []
+    named: list[tuple[str, Case]] = []
     for case in t.cases:
         parts = ["finetune" if "task" in case else "pretrain", case["family"], case.get("task", "")]
         parts += ["compiled"] if case.get("compiled") else []
         parts += [f"{key} {value}" for key, value in case.get("settings", {}).items() if key != "steps"]
-        found.append((" ".join(part for part in parts if part), case))
-    return found
+        named.append((" ".join(part for part in parts if part), case))
+    return named
 
 
 def jobs(t: Trial) -> None:
@@ -248,22 +248,24 @@ def jobs(t: Trial) -> None:
 
 def _told(t: Trial, name: str, case: Case) -> str:
     workspace = _job(t, name, case)
-    found, lines = read_json(workspace / "result.json"), (workspace / "metrics.jsonl").read_text(encoding="utf-8")
+    result, lines = read_json(workspace / "result.json"), (workspace / "metrics.jsonl").read_text(encoding="utf-8")
     if t.part == "books":
         (t.out / "books.jsonl").write_text(lines, encoding="utf-8")
     records = [json.loads(line)["metrics"] for line in lines.splitlines()]
     told = [
         its for each in records for name, its in each.items() if name == "validation/loss" or name.endswith("/score")
     ]
-    held_out = [f"{its:.3f}" for its in [*told, *([found["dev/score"]] if "dev/score" in found else [])]]
+    held_out = [f"{its:.3f}" for its in [*told, *([result["dev/score"]] if "dev/score" in result else [])]]
     rate = statistics.median(each["tokens_per_second"] for each in records if "train/loss" in each)
-    tokens, memory = found["tokens_seen"] / found["steps"], found["peak_memory_bytes"] / 1e9
-    speed = f"{rate:,.0f} tokens/s, {rate / tokens:.2f} updates/s of {tokens:,.0f}, MFU {found.get('mfu') or 0:.1%}"
-    return f"{found['steps']} updates in {found['precision']}, held out {' '.join(held_out)}; {speed}, {memory:.1f} GB"
+    tokens, memory = result["tokens_seen"] / result["steps"], result["peak_memory_bytes"] / 1e9
+    speed = f"{rate:,.0f} tokens/s, {rate / tokens:.2f} updates/s of {tokens:,.0f}, MFU {result.get('mfu') or 0:.1%}"
+    return (
+        f"{result['steps']} updates in {result['precision']}, held out {' '.join(held_out)}; {speed}, {memory:.1f} GB"
+    )
 
 
 def resume(t: Trial) -> None:
-    """The same job twice, and killed with SIGKILL and resumed: the same bits?"""
+    """Whether a job gives the same bits twice, and when it is killed with SIGKILL and resumed."""
     with ThreadPoolExecutor(2 if t.small else 9) as pool:
         arms = ("once", "again", "killed")
         runs = {n: [pool.submit(_job, t, f"{n} {arm}", case, arm == "killed") for arm in arms] for n, case in _named(t)}
@@ -329,7 +331,7 @@ def _updated(t: Trial, case: Case, by: str, title: str) -> str:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Of one turn: the median of three times four, after as many to warm up."""
+    """Seconds of one turn: the median of three times four, after as many to warm up."""
     turns, spent = 4 if GPU else 1, []
     for _ in range(4):
         torch.cuda.synchronize() if GPU else None
@@ -343,10 +345,10 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def kernels(work: Callable[[], object]) -> dict[str, float]:
     """Seconds of each of the GPU's kernels; on a CPU of torch's operations."""
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if GPU else [])]) as found:
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if GPU else [])]) as profiled:
         work()
         torch.cuda.synchronize() if GPU else None
-    events = [each for each in found.key_averages() if not getattr(each, "is_user_annotation", False)]
+    events = [each for each in profiled.key_averages() if not getattr(each, "is_user_annotation", False)]
     on = [each for each in events if str(each.device_type).endswith("CUDA" if GPU else "CPU")]
     return {each.key: (each.self_device_time_total if GPU else each.self_cpu_time_total) / 1e6 for each in on}
 

@@ -184,9 +184,9 @@ def _check_version(page: Page, tracker: Tracker, shots: Path, name: str, schema:
     for words in (*about, number, call, "gptmill serve", "mlflow models serve", *inputs, outputs[0]):
         expect(said).to_contain_text(words, timeout=_PATIENCE)
     shot(page, shots, f"version-{name}")
-    found = f"registry: {name}/{version.version} shows {number}, its data, its call and the columns {', '.join(inputs)}"
+    line = f"registry: {name}/{version.version} shows {number}, its data, its call and the columns {', '.join(inputs)}"
     if not schema:
-        return f"{found}; not looked for under Schema, where MLflow has none on this stack"
+        return f"{line}; not looked for under Schema, where MLflow has none on this stack"
     for side in ("Inputs", "Outputs"):
         page.get_by_text(re.compile(rf"^{side} \([1-9]\d*\)$")).click()  # none until the file has come
     for column in (*inputs, *outputs):
@@ -194,7 +194,7 @@ def _check_version(page: Page, tracker: Tracker, shots: Path, name: str, schema:
         cell.scroll_into_view_if_needed()
         expect(cell).to_be_visible()
     shot(page, shots, f"schema-{name}")
-    return found
+    return line
 
 
 def _check_curves(page: Page, tracker: Tracker, shots: Path) -> str:

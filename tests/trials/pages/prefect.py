@@ -97,10 +97,10 @@ def check_deployments(page: Page, prefect_url: str, shots: Path) -> str:
     page.goto(deployments_page(prefect_url, START))
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(2)
-    found = [row.get_by_role("link").first.inner_text() for row in rows.all()]
-    assert sorted(found) == ["finetune", "pipeline"], f"the page of deployments begins with {found}"
+    names = [row.get_by_role("link").first.inner_text() for row in rows.all()]
+    assert sorted(names) == ["finetune", "pipeline"], f"the page of deployments begins with {names}"
     shot(page, shots, "deployments")
-    return f"deployments: {' and '.join(found)} to begin with"
+    return f"deployments: {' and '.join(names)} to begin with"
 
 
 def check_failure(page: Page, prefect_url: str, shots: Path) -> str:

@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def sha256(picture: str) -> str:
-    """Of a picture's file."""
+    """The SHA-256 of a picture's file."""
     return hashlib.sha256((FOLDER / f"{picture}.png").read_bytes()).hexdigest()
 
 
@@ -87,17 +87,17 @@ def scores_of(board: Leaderboard) -> dict[str, dict[str, Any]]:
 
 def table_of(printed: str) -> str:
     """The table of what `gptmill leaderboard` prints, down to its averages, as Markdown has code."""
-    head, found, _ = printed.partition(f"\n{_LAST} ")
-    assert found, f"no line of averages in {printed}"
+    head, rows, _ = printed.partition(f"\n{_LAST} ")
+    assert rows, f"no line of averages in {printed}"
     lines = [*head.split("\n"), printed[len(head) :].splitlines()[1]]
     return "".join(f"    {line}".rstrip() + "\n" for line in lines)
 
 
 def with_table(readme: str, table: str) -> str:
     """The README with another table between the markers."""
-    found = re.subn(f"(?s)(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})", lambda _: table, readme)
-    assert found[1] == 1, f"README.md: found the markers {found[1]} times, expected once"
-    return found[0]
+    replaced = re.subn(f"(?s)(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})", lambda _: table, readme)
+    assert replaced[1] == 1, f"README.md: found the markers {replaced[1]} times, expected once"
+    return replaced[0]
 
 
 def _gptmill(*arguments: str, variables: Mapping[str, str]) -> str:

@@ -56,8 +56,8 @@ def _write_relations(source: Path, folder: Path) -> None:
     for split, part in (("train", slice(0, _TRAINED)), ("dev", slice(_TRAINED, None))):
         rows = [
             (f"{row['h'][0]} and {row['t'][0]}: {' '.join(row['tokens'])}", names[relation][0])
-            for relation, found in relations
-            for row in found[part]
+            for relation, sentences in relations
+            for row in sentences[part]
         ]
         with open(folder / f"{split}.csv", "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("text", "relation"), *rows])

@@ -32,8 +32,8 @@ def again(stack: Stack) -> None:
     """`gptmill deploy` twice."""
 
     def updated() -> dict[str, str]:
-        found = {d["name"]: d["updated"] for d in stack.request("POST", "/deployments/filter", {})}
-        return found | {a["name"]: a["updated"] for a in stack.request("POST", "/automations/filter", {})}
+        times = {d["name"]: d["updated"] for d in stack.request("POST", "/deployments/filter", {})}
+        return times | {a["name"]: a["updated"] for a in stack.request("POST", "/automations/filter", {})}
 
     stack.deploy()
     before = updated()
@@ -185,8 +185,8 @@ def broken(stack: Stack) -> None:
 
 def newest(store: Path) -> list[tuple[str, str]]:
     """The files of a store's newest fine-tuned model with their digests."""
-    found = [json.loads(path.read_text()) for path in store.glob("finetune/*/manifest.json")]
-    manifest = max(found, key=lambda manifest: str(manifest["created"]))
+    manifests = [json.loads(path.read_text()) for path in store.glob("finetune/*/manifest.json")]
+    manifest = max(manifests, key=lambda manifest: str(manifest["created"]))
     return [(f["path"], f["sha256"]) for f in manifest["files"] if f["path"].endswith(".safetensors")]
 
 

@@ -89,10 +89,10 @@ class Stack:
 
     def start(self, deployment: str, form: dict[str, Any], **environment: str) -> str:
         """A run of a deployment, with these variables beside those of its worker; its id."""
-        found = self.request("GET", f"/deployments/name/{deployment}/{deployment}")
-        merged = {**found["parameters"].get("parameters", {}), **form}
+        there = self.request("GET", f"/deployments/name/{deployment}/{deployment}")
+        merged = {**there["parameters"].get("parameters", {}), **form}
         body = {"parameters": {"parameters": merged}, "job_variables": {"env": environment}}
-        return str(self.request("POST", f"/deployments/{found['id']}/create_flow_run", body)["id"])
+        return str(self.request("POST", f"/deployments/{there['id']}/create_flow_run", body)["id"])
 
     def runs(self, flow: str) -> list[dict[str, Any]]:
         """Runs of a flow, newest first."""
@@ -124,16 +124,16 @@ class Stack:
 
     def processes(self, *parts: str) -> list[psutil.Process]:
         """Processes of this stack with one of these words in their command line or flow run."""
-        found = []
+        processes = []
         for process in psutil.process_iter():
             try:
                 environ = process.environ()
                 words = " ".join(process.cmdline()) + " " + environ.get("PREFECT__FLOW_RUN_ID", "")
                 if environ.get("GPTMILL_HOME") == str(self.home) and any(part in words for part in parts):
-                    found.append(process)
+                    processes.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
-        return found
+        return processes
 
     def lose(self, pool: str, run: str) -> int:
         """Kill a pool's worker and a run's processes outright, as a machine that goes; how many processes that was."""
