@@ -86,12 +86,8 @@ def sealed(workspace: Path, recipe: Recipe) -> Manifest | None:
     except ValueError as error:
         log.warning("%s: its manifest is unreadable (%s); the stage is resumed", workspace, error)
         return None
-    try:
-        if problem := problem_of(manifest, recipe.stage, recipe.digest):
-            raise CorruptArtifact(f"{workspace}: {problem}")
-        verify_files(workspace, manifest, str(workspace))
-    except CorruptArtifact as error:
-        log.warning("%s; the stage is resumed", error)
+    if problem := problem_of(manifest, recipe.stage, recipe.digest) or damage(workspace, manifest):
+        log.warning("%s: %s; the stage is resumed", workspace, problem)
         return None
     return dict(manifest)
 
@@ -186,6 +182,12 @@ def damage(folder: Path, manifest: Manifest, sha256: Callable[[Path], str] | Non
     return next(filter(None, (sha256_problem(file, digest) for file, digest in hashed)), None)
 
 
+def damage_once(folder: Path, manifest: Manifest) -> str | None:
+    """:func:`damage`, a file once for as long as it keeps its inode, size and times, whichever process asks."""
+    with FileDigests() as digests:
+        return damage(folder, manifest, digests.sha256)
+
+
 def sha256_problem(file: Mapping[str, Any], sha256: str) -> str | None:
     """That a listed file has another SHA-256 than the manifest says, in words; None where it has not."""
     if sha256 == file["sha256"]:
@@ -193,14 +195,9 @@ def sha256_problem(file: Mapping[str, Any], sha256: str) -> str | None:
     return f"{file['path']} has the SHA-256 {sha256[:12]}, expected {file['sha256'][:12]}"
 
 
-def verify_files(folder: Path, manifest: Manifest, name: str, sha256: Callable[[Path], str] | None = None) -> None:
-    """Compare every listed file of a local folder with its size and SHA-256.
-
-    :param sha256: see :func:`damage`.
-    :raises CorruptArtifact: one line that names ``name`` and the first file that differs.
-    """
-    if problem := damage(folder, manifest, sha256):
-        raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
+def corrupt(name: str, problem: str) -> CorruptArtifact:
+    """What is raised where the files of an artifact are not those that its manifest lists: one line."""
+    return CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
 
 
 def check_sha256(name: str, file: Mapping[str, Any], sha256: str) -> None:
@@ -209,13 +206,7 @@ def check_sha256(name: str, file: Mapping[str, Any], sha256: str) -> None:
     :raises CorruptArtifact: one line that names ``name`` and the file.
     """
     if problem := sha256_problem(file, sha256):
-        raise CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
-
-
-def verify_once(folder: Path, manifest: Manifest, name: str) -> None:
-    """:func:`verify_files`, a file once for as long as it keeps its inode, size and times, whichever process asks."""
-    with FileDigests() as digests:
-        verify_files(folder, manifest, name, digests.sha256)
+        raise corrupt(name, problem)
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,12 +30,13 @@ from tasks.store.manifest import (
     MANIFEST,
     CorruptArtifact,
     Manifest,
+    corrupt,
+    damage,
+    damage_once,
     is_safe,
     part_of,
     problem_of,
     size_problem,
-    verify_files,
-    verify_once,
 )
 from tasks.store.records import manifests, mark, read_small, remove, share
 from tasks.store.state import state_folder
@@ -154,10 +155,8 @@ class RemoteShelf:
         asked = part_of(known, part)
         if (part and not asked["files"]) or not all((copy / file["path"]).is_file() for file in asked["files"]):
             return None  # nobody has asked for it yet
-        try:
-            verify_once(copy, asked, str(copy))
-        except CorruptArtifact as error:
-            log.warning("this host's copy is fetched again: %s", error)
+        if problem := damage_once(copy, asked):
+            log.warning("this host's copy is fetched again: %s: %s", copy, problem)
             return None
         return copy / part
 
@@ -174,7 +173,7 @@ class RemoteShelf:
         copy, known = self._copy(stage, digest), self._copied(stage, digest)
         grows = known is not None and all(known.get(key) == manifest.get(key) for key in ("root", "files"))
         asked = part_of(manifest, part)["files"]
-        lacking = [file for file in asked if not (grows and _has(copy, file))]
+        lacking = [file for file in asked if not grows or damage_once(copy, {"files": [file]})]
         arriving = self.scratch / ".arriving" / stage / digest
         shutil.rmtree(arriving, ignore_errors=True)  # what a killed download left
         folder = self._files(stage, digest, manifest)
@@ -183,7 +182,8 @@ class RemoteShelf:
         paths = [file["path"] for file in lacking]  # several at a time, where the client can
         self._fs.get([f"{folder}/{path}" for path in paths], [str(arriving / path) for path in paths])
         arriving.mkdir(parents=True, exist_ok=True)
-        verify_files(arriving, {**manifest, "files": lacking}, f"{self.root}/{stage}/{digest}")
+        if problem := damage(arriving, {**manifest, "files": lacking}):
+            raise corrupt(f"{self.root}/{stage}/{digest}", problem)
         if not grows:  # none, a broken one, or that of an attempt whose bytes this one's must not be mixed with
             write_json_atomic(arriving / MANIFEST, manifest)
             self._keep(arriving, copy)
@@ -320,11 +320,3 @@ class RemoteShelf:
             yield
         except PermissionError as error:
             raise InputError(f"--store {self.root}: permission denied ({error})") from None
-
-
-def _has(copy: Path, file: Mapping[str, Any]) -> bool:
-    try:
-        verify_once(copy, {"files": [file]}, str(copy))
-    except CorruptArtifact:
-        return False
-    return True

@@ -12,9 +12,8 @@ from gptcore.base.addresses import refuse_password
 from gptcore.base.errors import InputError
 from gptcore.base.files import fsync_folder, read_json
 from tasks.store.artifact import is_digest
-from tasks.store.manifest import MANIFEST, Manifest, damage, local_sizes, part_of, problem_of, verify_once
+from tasks.store.manifest import MANIFEST, Manifest, corrupt, damage_once, local_sizes, part_of, problem_of
 from tasks.store.remote import RemoteShelf
-from tasks.store.state import FileDigests
 
 
 class LocalShelf:
@@ -51,8 +50,7 @@ class LocalShelf:
 
         A file is read once for as long as it keeps its inode, size and times, whichever process asks.
         """
-        with FileDigests() as digests:
-            return damage(Path(self.root, stage, digest), manifest, digests.sha256)
+        return damage_once(Path(self.root, stage, digest), manifest)
 
     def read_file(self, stage: str, digest: str, manifest: Manifest, path: str) -> bytes:
         """One listed file as it lies there now."""
@@ -88,7 +86,8 @@ class LocalShelf:
     def local(self, stage: str, digest: str, manifest: Manifest, part: str) -> Path:
         """A local path with the files of a part of the artifact; see :meth:`tasks.store.store.Store.local`."""
         folder = Path(self.root, stage, digest)
-        verify_once(folder, part_of(manifest, part), str(folder))
+        if problem := damage_once(folder, part_of(manifest, part)):
+            raise corrupt(str(folder), problem)
         return folder / part
 
     def save_partial(self, stage: str, digest: str, workspace: Path) -> None:

@@ -107,8 +107,7 @@ class Store:
             work goes on from, such as checkpoints.
         :raises InputError: bad config; or whatever ``produce`` raises (then the workspace stays for the next try,
             except that an InputError leaves nothing that this call created). :class:`tasks.store.locks.LostLock`:
-            another host has taken
-            this process for dead, after minutes without a sign of life.
+            another host has taken this process for dead, after minutes without a sign of life.
         """
         inputs = [f"{item.stage}/{item.digest}" for item in recipe.inputs.values() if isinstance(item, Artifact)]
         note(self.scratch, [f"{recipe.stage}/{recipe.digest}", *inputs])
@@ -137,8 +136,7 @@ class Store:
         A manifest names its inputs by stage and digest, so what is made here finds them here only.
 
         :raises InputError: where the artifact is missing; :class:`tasks.store.manifest.CorruptArtifact` where its
-            bytes are wrong;
-            :class:`tasks.store.locks.LostLock` as :meth:`build`.
+            bytes are wrong; :class:`tasks.store.locks.LostLock` as :meth:`build`.
         """
         own = self.artifact(artifact.stage, artifact.digest)
         note(self.scratch, [f"{own.stage}/{own.digest}"])
@@ -303,8 +301,7 @@ class Store:
         :param part: a file or a folder of the artifact, which is all that is fetched and compared, and whose path is
             returned; what lies beside it may be absent. Empty: all of the artifact.
         :raises InputError: where the artifact or the part is missing; :class:`tasks.store.manifest.CorruptArtifact`
-            where its bytes are
-            wrong.
+            where its bytes are wrong.
         """
         shelf = self._home(artifact)
         if isinstance(shelf, RemoteShelf) and (copy := shelf.cached(artifact.stage, artifact.digest, part)):

@@ -178,6 +178,23 @@ def test_when_one_of_four_is_killed_torchrun_starts_them_again_and_the_bits_are_
     np.testing.assert_allclose(curve(tmp_path / "killed"), curve(tmp_path / "whole"), rtol=0.2)
 
 
+@pytest.mark.slow
+def test_of_two_hosts_the_one_that_is_left_goes_on_alone(
+    tmp_path: Path, job_for: JobFor, children: list[subprocess.Popen[bytes]]
+) -> None:
+    job = job_for(tmp_path, steps=200)
+    meeting = {"nnodes": "1:2", "rendezvous": f"127.0.0.1:{free_port()}", "run_id": "a", "max_restarts": 3}
+    children.append(start(job, 1, **meeting))
+    time.sleep(3)  # the first to come keeps the rendezvous, and is not the one to be killed
+    children.append(start(job, 1, **meeting))
+    wait_for_checkpoint(job, children[0])
+    assert psutil.Process(children[1].pid).children(), "both train"
+    children[1].kill()
+    assert children[0].wait(240) == 0
+    result = read_json(tmp_path / "result.json")
+    assert (result["steps"], result["world_size"]) == (200, 1)
+
+
 def test_one_process_needs_no_torchrun_and_several_hosts_a_place_to_meet(tmp_path: Path) -> None:
     assert job_command("m", tmp_path / "j")[1:] == ["-m", "m", str(tmp_path / "j")]
     assert "gptcore.machine.torchrun" in job_command("m", tmp_path / "j", 2)

@@ -160,14 +160,6 @@ def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Store(store.url).local(artifact)
 
 
-def test_a_broken_local_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(f"memory://copy-{uuid.uuid4().hex}")
-    artifact = store.build(recipe(a=1), writes(x="whole")).artifact
-    for broken in ("wh", "WHOLE"):
-        (store.local(artifact) / "x").write_text(broken)
-        assert files_of(store, artifact) == {"x": "whole"}
-
-
 @pytest.mark.parametrize(("change", "words"), expected(__file__, "test_a_manifest_that_lies_is_not_trusted"))
 def test_a_manifest_that_lies_is_not_trusted(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     store = Store(tmp_path)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import read_json, sha256_file
+from gptcore.base.files import sha256_file
 from tasks.store import state
 from tasks.store.artifact import Artifact, Recipe, canonical
 from tasks.store.manifest import MANIFEST, CorruptArtifact
@@ -419,13 +419,6 @@ def test_a_store_that_refuses_says_so_before_any_work(
     monkeypatch.setattr(store._shelf._fs, call, lambda *_, **__: (_ for _ in ()).throw(error))  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=words):
         store.build(recipe(a=1), never)
-
-
-def test_the_local_store_is_plain_files(tmp_path: Path) -> None:
-    artifact = Store(tmp_path).build(recipe(a=1), writes(x="X")).artifact
-    assert artifact.url == f"{tmp_path}/stage/{artifact.digest}"
-    assert read_json(Path(artifact.url) / MANIFEST)["digest"] == artifact.digest
-    assert (Path(artifact.url) / "x").read_text() == "X"
 
 
 # --- parts of what is known ------------------------------------------------------------------------------------------
