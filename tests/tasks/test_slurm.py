@@ -24,6 +24,7 @@ from tasks.tracking.tracker import Run
 from tests.expected import expected
 from tests.tasks import fake_slurm
 from tests.tasks.test_launch import ENDINGS, FAKE, ROOT, gone, run, wait_for
+from tests.trials.scenarios import wait
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_a_node_that_fails_is_worth_another_try(cluster: Path, work: Path) -> No
 def test_a_controller_that_is_away_is_asked_again(cluster: Path, work: Path, caplog: pytest.LogCaptureFixture) -> None:
     def outage() -> None:
         (cluster / "down").touch()
-        time.sleep(0.4)
+        wait(lambda: "no news" in caplog.text, "a question without an answer", 60, pause=0.01)  # a busy machine's
         (cluster / "down").unlink()
 
     meanwhile(work / "job.pid", outage)
