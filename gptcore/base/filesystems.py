@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 import tomllib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,7 @@ def exists(fs: Any, path: str) -> bool:
 
     :raises InputError: its server cannot say, or refuses to.
     """
-    try:
-        return bool(fs.exists(path))
-    except _NO_SUCH_ADDRESS:
-        return False
-    except OSError as error:
-        raise InputError(f"{path}: cannot be looked at ({_line(error).removeprefix(f'{path}: ')})") from None
+    return _answered(fs.exists, path)
 
 
 def is_folder(fs: Any, path: str) -> bool:
@@ -84,8 +80,12 @@ def is_folder(fs: Any, path: str) -> bool:
 
     :raises InputError: its server cannot say, or refuses to.
     """
+    return _answered(fs.isdir, path)
+
+
+def _answered(ask: Callable[[str], Any], path: str) -> bool:
     try:
-        return bool(fs.isdir(path))
+        return bool(ask(path))
     except _NO_SUCH_ADDRESS:
         return False
     except OSError as error:

@@ -22,7 +22,7 @@ from gptcore.base.files import write_json_atomic
 from gptcore.config import ShardConfig
 from gptcore.data.masking import PieceTable
 from gptcore.data.packing import pack_shards
-from gptcore.data.shards import INDEX_FILE, Numbers, Shards, Tokens, token_dtype, write_shards
+from gptcore.data.shards import Numbers, Shards, Tokens, token_dtype, write_index, write_shards
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.spacy_words import split_sentences
 from gptcore.text.tokenizer import Tokenizer
@@ -194,8 +194,7 @@ def compose_shards(pieces: Sequence[Piece], out: Path, tokenizer_digest: str, n_
             n_tokens += index["n_tokens"] - tokens
             n_documents += index["n_documents"] - documents
         (out / split).mkdir(parents=True, exist_ok=True)
-        index = {"n_vocab": n_vocab, "dtype": token_dtype(n_vocab).name, "n_tokens": n_tokens}
-        write_json_atomic(out / split / INDEX_FILE, {**index, "n_documents": n_documents, "files": files})
+        write_index(out / split, n_vocab, n_documents, files, n_tokens)
         splits[split] = {"n_tokens": n_tokens, "n_documents": n_documents}
     meta = {"tokenizer_digest": tokenizer_digest, "n_vocab": n_vocab, "splits": splits}
     write_json_atomic(out / META_FILE, meta)

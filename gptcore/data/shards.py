@@ -133,13 +133,16 @@ def write_shards(
     return write_index(folder, n_vocab, n_documents, files)
 
 
-def write_index(folder: Path, n_vocab: int, n_documents: int, files: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def write_index(
+    folder: Path, n_vocab: int, n_documents: int, files: Sequence[dict[str, Any]], n_tokens: int | None = None
+) -> dict[str, Any]:
     """Write, last, what a folder of shards holds; returns what index.json then says.
 
     :param files: an entry each, in order, as :func:`write_file` returns it.
+    :param n_tokens: the tokens that are read, where rows of the files are skipped; None: all of theirs.
     """
-    n_tokens = sum(file["n_tokens"] for file in files)
-    index = {"n_vocab": n_vocab, "dtype": token_dtype(n_vocab).name, "n_tokens": n_tokens}
+    read = sum(file["n_tokens"] for file in files) if n_tokens is None else n_tokens
+    index = {"n_vocab": n_vocab, "dtype": token_dtype(n_vocab).name, "n_tokens": read}
     index |= {"n_documents": n_documents, "files": [*files]}
     write_json_atomic(folder / INDEX_FILE, index)
     return index

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError, require
 from gptcore.data.sampler import IGNORE_INDEX
@@ -272,18 +273,12 @@ class DecoderReader(RowReader):
         """
         import torch
 
-        rows, columns = len(sequences), len(sequences[0])
-        width = max(len(sequence) for example in sequences for sequence in example)
-        tokens = np.full((rows, columns, width), PADDING, dtype=np.int64)  # (B, C, T)
-        targets = np.full((rows, columns, width), IGNORE_INDEX, dtype=np.int64)  # (B, C, T)
-        clf_position = np.empty((rows, columns), dtype=np.int64)  # (B, C)
-        for row, example in enumerate(sequences):
-            for column, sequence in enumerate(example):
-                tokens[row, column, : len(sequence)] = sequence
-                targets[row, column, : len(sequence) - 1] = sequence[1:]
-                clf_position[row, column] = len(sequence) - 1
-        found = encoded_labels(self.spec, labels)
-        return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), found)
+        tokens, mask = _padded(sequences, PADDING)
+        targets = np.full_like(tokens, IGNORE_INDEX)  # (B, C, T)
+        targets[..., :-1] = np.where(mask[..., 1:], tokens[..., 1:], IGNORE_INDEX)
+        clf_position = mask.sum(axis=-1) - 1  # (B, C)
+        classes = encoded_labels(self.spec, labels)
+        return TaskBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(clf_position), classes)
 
 
 class EncoderReader(RowReader):
@@ -320,25 +315,29 @@ class EncoderReader(RowReader):
         """
         import torch
 
-        width = max(len(sequence) for example in sequences for sequence in example)
-        shape = (len(sequences), len(sequences[0]), width)
-        tokens = np.full(shape, self._pieces.pad, dtype=np.int64)  # (B, C, T)
-        segments = np.zeros(shape, dtype=np.int64)  # (B, C, T)
-        mask = np.zeros(shape, dtype=np.bool_)  # (B, C, T)
-        for row, example in enumerate(sequences):
-            for column, sequence in enumerate(example):
-                tokens[row, column, : len(sequence)] = sequence
-                mask[row, column, : len(sequence)] = True
-                end = int(np.argmax(np.asarray(sequence) == self._pieces.sep)) + 1  # no text has that piece
-                segments[row, column, end : len(sequence)] = 1
+        tokens, mask = _padded(sequences, self._pieces.pad)
+        separators = np.cumsum(tokens == self._pieces.sep, axis=-1)  # no text has that piece
+        second = mask & (separators - (tokens == self._pieces.sep) > 0)  # (B, C, T): behind the first separator
         return TaskBatch(
             tokens=torch.from_numpy(tokens),
-            lm_targets=torch.full(shape, IGNORE_INDEX),
-            clf_position=torch.zeros(shape[:2], dtype=torch.int64),
+            lm_targets=torch.full(tokens.shape, IGNORE_INDEX),
+            clf_position=torch.zeros(tokens.shape[:2], dtype=torch.int64),
             labels=encoded_labels(self.spec, labels),
-            segments=torch.from_numpy(segments),
+            segments=torch.from_numpy(second.astype(np.int64)),
             mask=torch.from_numpy(mask),
         )
+
+
+def _padded(sequences: Sequence[Sequence[Ids]], padding: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rows of equally many sequences, padded to the longest of all, and what of them is no padding: (B, C, T) each."""
+    width = max(len(sequence) for example in sequences for sequence in example)
+    tokens = np.full((len(sequences), len(sequences[0]), width), padding, dtype=np.int64)
+    mask = np.zeros(tokens.shape, dtype=np.bool_)
+    for row, example in enumerate(sequences):
+        for column, sequence in enumerate(example):
+            tokens[row, column, : len(sequence)] = sequence
+            mask[row, column, : len(sequence)] = True
+    return tokens, mask
 
 
 def _join(*parts: Ids | Sequence[int]) -> Ids:

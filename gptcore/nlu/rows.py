@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import choose_rows
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.nlu.encoded import MarkedExample, marked_examples, read_encoded, read_marked, recorded_pieces
-from gptcore.nlu.examples import Example
+from gptcore.nlu.examples import Annotation, Example
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample, RowReader, TaskBatch, encode_rows
@@ -251,26 +251,30 @@ def tag_targets(
     """(B, T) the tag of each word at its first piece (BERT's paper, section 5.3); no target elsewhere."""
     numbers = {name: number for number, name in enumerate(spec.labels)}
     targets = np.full((len(windows), width), IGNORE_INDEX, dtype=np.int64)
-    for row, window, example in zip(targets, windows, examples, strict=True):
-        for word, piece in zip(example.annotations, first_pieces(example), strict=True):
-            if word.name and window.start <= piece < window.end:
-                row[window.first + piece - window.start] = numbers[word.name]
+    for row, position, word in _words_at(windows, examples):
+        if word.name:
+            targets[row, position] = numbers[word.name]
     return targets
 
 
 def tagged_words(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
-    """See :data:`Words`: each word at its first piece, where its tag stands, too."""
-    found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
-    for row, window, example in zip(found, windows, examples, strict=True):
+    """(B, T, F) what each word of windows looks like, at its first piece, where its tag stands, too; 0 elsewhere."""
+    features = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
+    for row, position, word in _words_at(windows, examples):
+        features[row, position] = word_features(examples[row].text[word.start : word.end])
+    return features
+
+
+def _words_at(windows: Sequence[Window], examples: Sequence[MarkedExample]) -> Iterator[tuple[int, int, Annotation]]:
+    """The words that begin in windows: the number of the window, the position of the first piece in it, the word."""
+    for row, (window, example) in enumerate(zip(windows, examples, strict=True)):
         for word, piece in zip(example.annotations, first_pieces(example), strict=True):
             if window.start <= piece < window.end:
-                features = word_features(example.text[word.start : word.end])
-                row[window.first + piece - window.start] = features
-    return found
+                yield row, window.first + int(piece) - window.start, word
 
 
 def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
-    """See :data:`Words`: each piece of a passage as the word that it begins in."""
+    """(B, T, F) what the word looks like that each piece of a passage begins in, at the piece's position."""
     found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
     for row, window, example in zip(found, windows, examples, strict=True):
         pieces = example.piece_starts[window.start : window.end]

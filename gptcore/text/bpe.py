@@ -11,9 +11,9 @@ merge, in order; last the newline token ``\\n</w>``.
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Self
 
@@ -69,8 +69,8 @@ class WordTokenizer(BytePairTokenizer):
     def encode(self, text: str) -> list[int]:
         """Ids of a raw text: cleaned into words (:func:`gptcore.text.clean.words`), each word encoded by itself."""
         parts = [ids for lines in repaired_lines([text]) for ids in self._encode_lines(lines)]
-        found: list[int] = np.concatenate(parts).tolist() if parts else []
-        return found
+        ids: list[int] = np.concatenate(parts).tolist() if parts else []
+        return ids
 
     @staticmethod
     def rows(document: Iterable[str]) -> Iterator[str]:
@@ -78,38 +78,39 @@ class WordTokenizer(BytePairTokenizer):
 
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a cleaned row: those of ``encode``, without cleaning a second time."""
-        found = Pieces.of_clean(text)
-        return found.gathered(list(map(self._ids.__getitem__, found.distinct)))
+        pieces = Pieces.of_clean(text)
+        return pieces.gathered(list(map(self._ids.__getitem__, pieces.distinct)))
 
     def _encode_lines(self, text: str) -> Iterator[NDArray[np.int32]]:
         """Ids of repaired lines, from those of their pieces: the words of a piece are worked out once."""
-        found = Pieces.of(text)
-        ids = list(map(self._by_piece.__getitem__, found.distinct))
+        pieces = Pieces.of(text)
+        ids = list(map(self._by_piece.__getitem__, pieces.distinct))
         if _MARKED not in ids:
-            yield found.gathered(ids)
+            yield pieces.gathered(ids)
             return
         marked = [place for place, its in enumerate(ids) if its == _MARKED]
-        for pieces, line in found.lines_apart(marked):
-            yield pieces.gathered(ids)
+        for before, line in pieces.lines_apart(marked):
+            yield before.gathered(ids)
             yield self._ids.of(split_clean(splitter().line(line)))
 
     def _encode_piece(self, piece: str) -> bytes:
-        found = splitter().piece(piece)
-        return _MARKED if found == NEIGHBOURS else b"".join(map(self._ids.__getitem__, found.split(" ")))
+        words = splitter().piece(piece)
+        return _MARKED if words == NEIGHBOURS else b"".join(map(self._ids.__getitem__, words.split(" ")))
 
     def _encode_word(self, word: str) -> Iterable[int]:
         """Ids of a word; spaCy's newline token carries the space after it, which the original maps to a newline.
 
-        By the library `tokenizers` where it gives the same ids: for ASCII, and merges in order of known pieces. Its
-        model holds no half surrogates, and loses a space.
+        The library `tokenizers` gives them, but for half surrogates, which its model does not hold, and for spaces,
+        which it loses.
         """
         if word == "\n ":
             return self._encode_word("\n")
         # The original code joins the pieces by " " and splits them there again, so a space inside a word is a piece
         # border, and one more unknown piece. No merge holds a space: a merges file could not name it.
-        if self._library and word.isascii() and " " not in word:
-            return [token.id for token in self._library.tokenize(word)]
-        pieces = " ".join(_merge(word, self.merges, self._ranks)).split(" ")
+        if self._library and " " not in word:
+            with suppress(UnicodeEncodeError):
+                return [token.id for token in self._library.tokenize(word)]
+        pieces = " ".join(_merge(word, self._ranks)).split(" ")
         return [self.vocabulary.get(piece, 0) for piece in pieces]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -145,38 +146,19 @@ def _library_model(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> An
     return BPE(vocab=dict(vocabulary), merges=list(merges), end_of_word_suffix=WORD_END, unk_token=UNKNOWN)
 
 
-def _merge(word: str, merges: Sequence[Merge], ranks: Mapping[Merge, int]) -> list[str]:
-    """Pieces of one word, in O(n log n) for n characters and any list of merges.
+def _merge(word: str, ranks: Mapping[Merge, int]) -> list[str]:
+    """The pieces of one word by any list of merges, as the original code finds them.
 
-    The pieces are a doubly linked list; a heap holds (rank, position of the left piece) of every pair that may be
-    joined. As in the original code all occurrences of the best pair are joined, left to right, before the pairs that
-    this creates are looked at.
+    All occurrences of the best pair are joined, left to right, before the pairs that this creates are looked at. That
+    takes a pass over the word for each merge; only lists that no training gives need it.
     """
-    pieces = list(word)  # "" marks a piece that its left neighbour has taken in
-    pieces[-1] += WORD_END
-    end = len(pieces)
-    before = list(range(-1, end - 1))
-    after = list(range(1, end + 1))
-    heap = [(ranks[pair], left) for left, pair in enumerate(pairwise(pieces)) if pair in ranks]
-    heapq.heapify(heap)
-    while heap:
-        rank = heap[0][0]
-        first, second = merges[rank]
-        joined = []
-        while heap and heap[0][0] == rank:
-            left = heapq.heappop(heap)[1]
-            right = after[left]
-            if pieces[left] != first or right == end or pieces[right] != second:
-                continue  # one of the two has been joined to another piece since this entry was made
-            pieces[left], pieces[right] = first + second, ""
-            after[left] = after[right]
-            if after[right] != end:
-                before[after[right]] = left
-            joined.append(left)
-        for right in joined:
-            for left in (before[right], right):
-                if left >= 0 and after[left] != end:
-                    pair = pieces[left], pieces[after[left]]
-                    if pair in ranks:
-                        heapq.heappush(heap, (ranks[pair], left))
-    return [piece for piece in pieces if piece]
+    pieces = [*word[:-1], word[-1] + WORD_END]
+    while known := [pair for pair in pairwise(pieces) if pair in ranks]:
+        best = min(known, key=ranks.__getitem__)
+        joined, at = [], 0
+        while at < len(pieces):
+            size = 2 if tuple(pieces[at : at + 2]) == best else 1
+            joined.append("".join(pieces[at : at + size]))
+            at += size
+        pieces = joined
+    return pieces

@@ -40,11 +40,15 @@ def learn(counts: Counts, n_merges: int) -> tuple[list[str], list[tuple[str, str
     :raises InputError: no words, or a negative ``n_merges``.
     """
     characters = alphabet(counts, n_merges)
-    known = set(characters)
-    usable = ((word, n) for word, n in counts.items() if len(word) <= MAX_LENGTH and known.issuperset(word))
-    merges = _learn_merges(usable, characters, n_merges)
+    merges = _learn_merges(usable_words(counts, characters), characters, n_merges)
     tell_fewer(len(merges), n_merges)
     return characters, merges
+
+
+def usable_words(counts: Counts, characters: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The counted words that are learnt from: none longer than :data:`MAX_LENGTH`, nor with another character."""
+    known = set(characters)
+    return ((word, n) for word, n in counts.items() if len(word) <= MAX_LENGTH and known.issuperset(word))
 
 
 def alphabet(counts: Counts, n_merges: int) -> list[str]:
@@ -58,13 +62,13 @@ def ranked_characters(counts: Counts, n_merges: int) -> dict[str, int]:
     :raises InputError: no words to learn from, or a negative ``n_merges``.
     """
     check_merges_asked(n_merges)
-    found: Counter[str] = Counter()
+    times: Counter[str] = Counter()
     for word, n in counts.items():
         for character in word:
             if not character.isspace():  # a merges file could not name it
-                found[character] += n
-    require(found, "tokenizer: the corpus holds no words to learn from")
-    return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
+                times[character] += n
+    require(times, "tokenizer: the corpus holds no words to learn from")
+    return dict(sorted(times.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _learn_merges(counts: Iterable[tuple[str, int]], characters: list[str], n_merges: int) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import MAX_LENGTH, ranked_characters, tell_fewer
+from gptcore.text.bpe_train import ranked_characters, tell_fewer, usable_words
 from gptcore.text.counting import Counts
 from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
@@ -252,7 +252,7 @@ def _learn(counts: Counts, n_merges: int) -> tuple[bytes, int]:
     covered = accumulate(ranked.values(), initial=0)
     most = COVERAGE * sum(ranked.values())
     characters = {character for character, before in zip(ranked, covered, strict=False) if before < most}
-    words = sorted((word, n) for word, n in counts.items() if len(word) <= MAX_LENGTH and characters.issuperset(word))
+    words = sorted(usable_words(counts, characters))
     n_fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
     out = io.BytesIO()
     SentencePieceTrainer.train(

@@ -27,7 +27,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, repeated, tell_fewer
+from gptcore.text.bpe_train import MIN_PAIRS, alphabet, repeated, tell_fewer, usable_words
 from gptcore.text.counting import Counts
 from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
@@ -76,7 +76,9 @@ class WordPieceTokenizer(WordByWordTokenizer):
         super().__init__(vocabulary)
         self.cased = cased
         self._specials = Specials(*map(self.vocabulary.__getitem__, SPECIALS))
-        self._longest = max(map(len, self._pieces))
+        self._library = models.WordPiece(
+            self.vocabulary, unk_token=SPECIALS[1], max_input_chars_per_word=MAX_WORD, continuing_subword_prefix=GOES_ON
+        )
         self._word_ids = WordIds(self._encode_word)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,23 +157,11 @@ class WordPieceTokenizer(WordByWordTokenizer):
         return chain.from_iterable(map(self._piece_ids, basic_words(word, self.cased)))
 
     def _piece_ids(self, word: str) -> list[int]:
-        """Ids of one of :func:`basic_words`: the longest piece first (released code)."""
-        unknown = [self._specials.unk]
-        if len(word) > MAX_WORD:
-            return unknown
-        ids: list[int] = []
-        start = 0
-        while start < len(word):
-            prefix = GOES_ON if start else ""
-            for end in range(min(len(word), start + self._longest), start, -1):
-                index = self.vocabulary.get(prefix + word[start:end])
-                if index is not None:
-                    break
-            else:
-                return unknown
-            ids.append(index)
-            start = end
-        return ids
+        """The ids of one of :func:`basic_words`, the longest piece first (released code)."""
+        try:
+            return [token.id for token in self._library.tokenize(word)]
+        except UnicodeEncodeError:  # half of a surrogate pair, which no piece holds
+            return [self._specials.unk]
 
     def _added(self, index: int) -> str:
         piece = self._pieces[index]
@@ -234,11 +224,10 @@ def _learn(counts: Counts, n_merges: int, cased: bool) -> list[str]:
     characters = alphabet(counts, n_merges)
     inside = [character for character in characters if len(basic_words(f"a{character}a", cased)) == 1]
     singles = [*characters, *(GOES_ON + character for character in inside)]
-    known = set(characters)
     # Words in a fixed order, whichever of the corpus' files was counted first. The trainer gives out ids to "##x" in
     # the order of a hash map seeded anew in each process, and breaks ties between equally frequent pairs by id; naming
     # those pieces as special tokens fixes their ids.
-    words = sorted((word, n) for word, n in counts.items() if len(word) <= MAX_LENGTH and known.issuperset(word))
+    words = sorted(usable_words(counts, characters))
     trainer = trainers.WordPieceTrainer(
         vocab_size=len(SPECIALS) + len(singles) + n_merges,
         min_frequency=MIN_PAIRS,
