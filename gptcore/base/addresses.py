@@ -25,7 +25,7 @@ _BESIDE = {"expires", "policy", "key-pair-id", "googleaccessid", *_SAS}
 _CONTAINER = ("abfs", "abfss", "wasb", "wasbs")
 """Azure's, whose address has the container's name where others have the user's."""
 _PORTS = ("ftp", "hdfs", "http", "https", "sftp", "smb", "ssh", "webhdfs")
-"""Of those whose host may have a port; a store's bucket has none."""
+"""Kinds of addresses whose host may have a port; a store's bucket has none."""
 _BEGINNING = re.compile(r":[/\\]{2}")
 _WORD = re.compile(r"[\w.+-]+:[/\\]+[^\s'\"<>]*|[/\\]{2}[^\s'\"<>]*(?:@|%(?:25)*40)[^\s'\"<>]*")
 

@@ -107,7 +107,7 @@ def free_bytes(place: Path) -> int:
 
 
 def require_room(place: Path) -> None:
-    """See that what is begun now can be written down.
+    """Refuse to begin what could not be written down.
 
     :raises OSError: the disk of a folder, or of where it would be made, is read-only, or has no :data:`ROOM`.
     """

@@ -187,7 +187,9 @@ def is_synthetic(url: str) -> bool:
 
 
 def require_address(url: str, option: str = "") -> None:
-    """See that the server behind ``url`` answers, once a process; S3's also that it takes our key and has the bucket.
+    """Refuse an address whose server does not answer, or whose S3 server does not take our key or has no such bucket.
+
+    A server is asked once a process.
 
     :param option: where the address was given, ``--store``; empty: nobody knows any more.
     :raises InputError: the server does not answer in time, or refuses; a kind of address that nobody knows, or whose
@@ -211,7 +213,7 @@ def require_address(url: str, option: str = "") -> None:
 
 
 def _require_info(url: str, where: str) -> None:
-    """See that a client of any kind learns what is at ``url``, or that nothing is: each has its own words, and time."""
+    """Refuse an address of which a client cannot learn what is there: each kind has its own words, and time."""
 
     def ask() -> None:
         files, path = opened(url, where)

@@ -23,7 +23,7 @@ def bounded(unpacked: Any, packed: IO[bytes], name: str) -> io.BufferedReader:
 
 
 def check_unpacked(size: int, packed: int, name: str) -> None:
-    """See that a file of so many packed bytes does not become too large.
+    """Refuse a file that becomes too large for so many packed bytes.
 
     :raises InputError: naming it.
     """

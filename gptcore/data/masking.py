@@ -105,11 +105,11 @@ class Masking:
     """How words are chosen and hidden; the defaults are BERT's."""
 
     share: float = 0.15
-    """Of all positions of a sequence, its marks counted; one at least."""
+    """The share of a sequence's positions, its marks counted, that are chosen; one at least is."""
     masked: float = 0.8
-    """Of the chosen positions: become [MASK]."""
+    """The share of the chosen positions that become [MASK]."""
     random: float = 0.1
-    """Of the chosen positions: become a random word; the rest stay what they are."""
+    """The share of the chosen positions that become a random word; the rest stay what they are."""
     whole_words: bool = False
     """Whether all pieces of a word are chosen together."""
     ngrams: int = 1

@@ -24,7 +24,7 @@ class Stretch:
     """The rows of one file; small, so that it travels well to another process."""
 
     number: int
-    """Of the file."""
+    """The file's number."""
     rows: tuple[tuple[Path, int, int], ...]
     """A folder of shards, its first row here, and the one behind its last."""
 

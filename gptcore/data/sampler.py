@@ -32,7 +32,7 @@ class WindowSampler:
     """
 
     def __init__(self, shards: Shards, n_ctx: int, seed: int, repeating: int = 0, repeating_share: float = 0) -> None:
-        """Of the first ``repeating`` samples half repeat their beginning, of 4 to n_ctx / 2 tokens, over and over.
+        """Half of the first ``repeating`` samples repeat their beginning, of 4 to n_ctx / 2 tokens, over and over.
 
         :param repeating_share: of all later samples this share does, in 0 .. 1.
         :raises InputError: no row has two tokens or more, or a seed or n_ctx out of range.

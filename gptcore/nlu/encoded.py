@@ -9,13 +9,14 @@ which characters each piece stands for, and answers or tagged words.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,7 @@ _SCHEMA = pa.schema(
         "id": pa.string(),
     }.items()
 )
+Row = TypeVar("Row", bound=EncodedExample)
 _ROWS = 4096
 """Examples encoded at a time: memory stays bounded, and premises and passages that repeat are encoded once."""
 
@@ -128,7 +130,26 @@ def marks_file(folder: Path, split: str) -> Path:
     return folder / f"{split}.marks.arrow"
 
 
-class MarkedSplit(Sequence[MarkedExample]):
+class _Split(Sequence[Row]):
+    """Rows with random access, of which a kind says what the row of a number is."""
+
+    @abstractmethod
+    def _row(self, number: int) -> Row:
+        """The row of a number from 0 on."""
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self._row(number) for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._row(index % len(self))
+
+
+class MarkedSplit(_Split[MarkedExample]):
     """Encoded rows with their marks: random access.
 
     :param path: what :class:`MarkedWriter` wrote.
@@ -144,22 +165,16 @@ class MarkedSplit(Sequence[MarkedExample]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> MarkedExample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[MarkedExample]: ...
-    def __getitem__(self, index: int | slice) -> MarkedExample | list[MarkedExample]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        example, column = self._rows[index], self._columns
-        starts, ends, names = (column[name][index].as_py() for name in ("starts", "ends", "names"))
+    def _row(self, number: int) -> MarkedExample:
+        example, column = self._rows[number], self._columns
+        starts, ends, names = (column[name][number].as_py() for name in ("starts", "ends", "names"))
         return MarkedExample(
             **vars(example),
-            text=column["text"][index].as_py(),
-            piece_starts=numbers(column["piece_starts"][index].values),
-            piece_ends=numbers(column["piece_ends"][index].values),
+            text=column["text"][number].as_py(),
+            piece_starts=numbers(column["piece_starts"][number].values),
+            piece_ends=numbers(column["piece_ends"][number].values),
             annotations=tuple(map(Annotation, starts, ends, names)),
-            id=column["id"][index].as_py(),
+            id=column["id"][number].as_py(),
         )
 
 
@@ -263,7 +278,7 @@ def _record_batch(examples: Sequence[EncodedExample], schema: pa.Schema) -> pa.R
     return pa.RecordBatch.from_pydict(columns, schema=schema)
 
 
-class EncodedSplit(Sequence[EncodedExample]):
+class EncodedSplit(_Split[EncodedExample]):
     """One split as written by :func:`encode_task`: random access to the rows' ids."""
 
     def __init__(self, path: Path) -> None:
@@ -280,23 +295,14 @@ class EncodedSplit(Sequence[EncodedExample]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> EncodedExample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[EncodedExample]: ...
-    def __getitem__(self, index: int | slice) -> EncodedExample | list[EncodedExample]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        row = index % len(self)
-        label = float(self.labels[row])
+    def _row(self, number: int) -> EncodedExample:
+        label = float(self.labels[number])
         return EncodedExample(
-            fields=self._fields[row],
-            choices=self._choices[row],
+            fields=self._fields[number],
+            choices=self._choices[number],
             label=None if np.isnan(label) else label,
-            subset=self.subsets[row],
-            row=self.rows[row],
+            subset=self.subsets[number],
+            row=self.rows[number],
         )
 
 

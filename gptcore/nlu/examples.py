@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gptcore.base.errors import InputError, did_you_mean
@@ -36,7 +36,7 @@ class Example:
     row: str
     """``file:line``, relative to the folder of datasets."""
     annotations: tuple[Annotation, ...] = ()
-    """Of the last field: of a span every answer that counts as right, of tags every word."""
+    """What is marked in the last field: every answer that counts as right of a span, every word of tags."""
     id: str = ""
     """What the file itself calls the row; empty: nothing."""
     group: str = ""
@@ -76,6 +76,37 @@ class Record:
             raise self.error(column, show(value), "text without unpaired surrogates")
         return value
 
+    def listed(
+        self, column: str, expected: str = "a list", kind: type = object, length: int | None = None
+    ) -> list[Any]:
+        """The list of a column that must hold one.
+
+        :param expected: what the list should be, in words.
+        :param kind: the type of its items.
+        :param length: how many items it must have; None: any number.
+        """
+        value = self.value(column)
+        if (
+            not isinstance(value, list)
+            or not all(isinstance(item, kind) for item in value)
+            or length not in (None, len(value))
+        ):
+            raise self.error(column, show(value), expected)
+        return value
+
+    def inner(self, value: Any, column: str) -> Record:
+        """The record of an object that stands in a list, which is a column's value."""
+        if not isinstance(value, dict):
+            raise self.error(column, show(value), "a list of objects")
+        return replace(self, columns=value)
+
+    def name(self, datasets_url: str, place: str = "") -> str:
+        """What the row is called: its file, relative to the folder of datasets, and the place in it.
+
+        :param place: the place; empty: the line.
+        """
+        return f"{self.file.removeprefix(datasets_url.rstrip('/') + '/')}:{place or self.line}"
+
 
 def example_of(
     spec: TaskSpec, row: Record, datasets_url: str = "", label: float | None = None, subset: str = ""
@@ -93,7 +124,7 @@ def example_of(
         choices=tuple(row.text(column) for column in spec.choices),
         label=label,
         subset=subset,
-        row=f"{row.file.removeprefix(datasets_url.rstrip('/') + '/')}:{row.line}",
+        row=row.name(datasets_url),
     )
 
 

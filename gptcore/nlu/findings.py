@@ -51,7 +51,7 @@ class Findings:
             self._again[split].append(row.row)
 
     def check_scorable(self) -> None:
-        """See that a score on each split but train means something.
+        """Refuse rows on which a score means nothing, in any split but train.
 
         :raises InputError: all its rows have one label, and the task's first metric is none of a single label.
         """

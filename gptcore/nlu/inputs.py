@@ -241,11 +241,10 @@ class DecoderReader(RowReader):
 
     @property
     def delimiter(self) -> int:
-        """See :attr:`RowReader.delimiter`."""
         return specials(self.n_vocab).delimiter
 
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
-        """See :meth:`RowReader.sequences` and :meth:`RowReader.fitted_sides`.
+        """The token sequences of one row as Figure 1 has them, and whether anything had to be cut.
 
         With ``part_tokens`` either side of the delimiter is cut first to so many tokens at its end, as released. Where
         several fields stand on one side (RACE: article and question) its context gives way first; a single text, which
@@ -266,7 +265,7 @@ class DecoderReader(RowReader):
         ], cut or limited
 
     def collate(self, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
-        """See :meth:`RowReader.collate`; padded to the longest one.
+        """Rows of equally many sequences as one batch, padded to the longest one.
 
         A position's language-model target is the next token; delimiter and classify are predicted too, the start token
         and what follows the classify token are not (original code).
@@ -294,11 +293,10 @@ class EncoderReader(RowReader):
 
     @property
     def delimiter(self) -> int:
-        """See :attr:`RowReader.delimiter`."""
         return self._pieces.sep
 
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
-        """See :meth:`RowReader.sequences` and :meth:`RowReader.fitted_sides`.
+        """The token sequences of one row between the vocabulary's special pieces, and whether anything had to be cut.
 
         ``part_tokens`` must be None: it is GPT-1's released code that cuts either side first.
         """

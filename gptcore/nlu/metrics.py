@@ -268,7 +268,7 @@ def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:
 
 
 def label_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
-    """Of rows with labels or grades.
+    """Standard errors of rows with labels or grades.
 
     :param path: the file, for messages.
     :raises InputError: naming file and line, where a value is none of the task's.
@@ -287,13 +287,13 @@ def label_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
 
 
 def span_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
-    """Of the mean over questions."""
+    """The standard error of a mean over questions."""
     values = np.asarray([row[spec.headline] for _, row in rows], dtype=np.float64)
     return {"score_stderr": float(values.std() / np.sqrt(len(values)))}
 
 
 def tag_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
-    """Of an F1 over entities, from texts that are redrawn with what each counts."""
+    """The standard error of an F1 over entities, from texts that are redrawn with what each counts."""
     counts = np.asarray([entity_counts(row["prediction"], row["label"]) for _, row in rows], dtype=np.float64)  # (N, 3)
     rng, n = np.random.default_rng(_SEED), len(rows)
     drawn = np.stack([counts[rng.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])  # (RESAMPLES, 3)

@@ -45,7 +45,7 @@ class Origin:
     licence: str
     """In the authors' words, shortened."""
     page: str
-    """Of the authors, where the terms stand."""
+    """The authors' page, where the terms stand."""
     downloads: tuple[Download, ...] = ()
     request: str = ""
     """How to get it where nobody may fetch it."""

@@ -164,7 +164,7 @@ class _Mentions(NamedTuple):
     """How a task's sentences say what they are about."""
 
     columns: tuple[str, ...]
-    """Of the task's own files."""
+    """The columns of the task's own files."""
     marked: Callable[[Record], str]
     """The sentence of such columns with its mentions marked."""
     marks: tuple[str, ...]
@@ -185,9 +185,7 @@ def _with_marks(spec: TaskSpec, row: Record) -> Record:
     its, (column,) = _MENTIONS[spec.format], spec.text_columns
     if any(name in row.columns for name in its.columns if name != column):
         return replace(row, columns={column: its.marked(row)})
-    named = next((name for name in (column, *form_of(spec).names_of(spec)) if name in row.columns), None)
-    if named is None:
-        raise _lacks(row, column, form_of(spec).names_of(spec)[0])
+    named = _only_column(spec, row)
     words = row.text(named).split()
     if not all(_encloses(mark, words) for mark in its.marks):
         columns = f"the columns {', '.join(its.columns)} of the task's own files"
@@ -208,11 +206,21 @@ def example_text(spec: TaskSpec, column: str) -> str:
     return " ".join(f"{mark} NAME {mark}" for mark in its.marks) if its else f"A text for {column}."
 
 
+def _only_column(spec: TaskSpec, row: Record) -> str:
+    """The column of a row's only text, by the task's name of it or the form's.
+
+    :raises InputError: it is missing.
+    """
+    names = (*spec.text_columns, *form_of(spec).names_of(spec))
+    for name in names:
+        if name in row.columns:
+            return name
+    raise _lacks(row, *names[:2])
+
+
 def row_of_words(spec: TaskSpec, row: Record) -> Example:
     """A row of words, which are told by a list or by white space."""
-    column = next((name for name in (*spec.text_columns, *form_of(spec).names_of(spec)) if name in row.columns), None)
-    if column is None:
-        raise _lacks(row, spec.text_columns[0], form_of(spec).names_of(spec)[0])
+    column = _only_column(spec, row)
     given = row.columns[column]
     words = given if isinstance(given, list) else row.text(column).split()
     if not words:
@@ -251,9 +259,7 @@ def _with_choices(spec: TaskSpec, row: Record) -> Record:
         return row
     if ANSWERS not in row.columns:
         raise _lacks(row, missing[0], ANSWERS)
-    answers = row.columns[ANSWERS]
-    if not isinstance(answers, list) or len(answers) != len(spec.choices):
-        raise row.error(ANSWERS, show(answers), f"a list of {len(spec.choices)} texts")
+    answers = row.listed(ANSWERS, f"a list of {len(spec.choices)} texts", length=len(spec.choices))
     for number, answer in enumerate(answers, start=1):
         named = f"{ANSWERS}, number {number}"
         replace(row, columns={named: answer}).text(named)

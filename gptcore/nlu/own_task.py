@@ -87,10 +87,9 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     """
     given = TomlFields(url, read_toml(url, "a task's file"))
     name = given.text("name")
-    if not _NAME.fullmatch(name):
-        raise given.error("name", name, "a small letter, then up to 31 small letters, digits, - or _")
-    if name in _RESERVED:
-        raise given.error("name", name, "a name that no task and no column of the leaderboard has")
+    spelled = "a small letter, then up to 31 small letters, digits, - or _"
+    given.require(_NAME.fullmatch(name), "name", name, spelled)
+    given.require(name not in _RESERVED, "name", name, "a name that no task and no column of the leaderboard has")
     form = FORMS[given.one_of("form", tuple(name for name, form in FORMS.items() if form.n_fields))]
     spec = TaskSpec(
         name=name,
@@ -167,8 +166,8 @@ def _holdout(given: TomlFields) -> Holdout | None:
     seed = given.whole("holdout_seed", _HOLDOUT_SEED, 0)
     if share is None:
         return None
-    if not isinstance(share, float) or not 1 / _PARTS <= share <= 0.5:
-        raise given.error("holdout", share, f"the share of rows to hold out, {1 / _PARTS} to 0.5")
+    fits = isinstance(share, float) and 1 / _PARTS <= share <= 0.5
+    given.require(fits, "holdout", share, f"the share of rows to hold out, {1 / _PARTS} to 0.5")
     return Holdout(dev=round(share * _PARTS), of=_PARTS, seed=seed)
 
 
@@ -182,8 +181,7 @@ def _fields(given: TomlFields, form: Form) -> tuple[str | tuple[str, ...], ...]:
         isinstance(columns, list) and columns and all(isinstance(column, str) and column for column in columns)
         for columns in joined
     )
-    if not good or len(value) not in form.n_fields:
-        raise given.error("fields", value, form.fields_in_words)
+    given.require(good and len(value) in form.n_fields, "fields", value, form.fields_in_words)
     return tuple(item if isinstance(item, str) else tuple(item) for item in value)
 
 
@@ -192,8 +190,8 @@ def _score_range(given: TomlFields) -> tuple[float, float] | None:
     if value is None:
         return None
     whole = isinstance(value, list) and all(type(bound) in (int, float) and bound % 1 == 0 for bound in value)
-    if not whole or len(value) != 2 or not 1 <= value[1] - value[0] < _MAX_GRADES:
-        raise given.error("score_range", value, f"[lowest, highest], whole numbers up to {_MAX_GRADES - 1} apart")
+    fits = whole and len(value) == 2 and 1 <= value[1] - value[0] < _MAX_GRADES
+    given.require(fits, "score_range", value, f"[lowest, highest], whole numbers up to {_MAX_GRADES - 1} apart")
     return float(value[0]), float(value[1])
 
 
@@ -212,34 +210,33 @@ def _prompt(given: TomlFields) -> PromptTemplate | None:
 
 
 def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
-    """See that the fields fit each other.
+    """The task whose fields fit each other: a symmetric pair has no context.
 
-    :raises InputError: naming the field that does not.
+    :raises InputError: naming the field that does not fit.
     """
     form = form_of(spec)
-    if form.choices != bool(spec.choices):
-        raise given.error("choices", list(spec.choices), "the columns of the answers in the form choices, else none")
-    if form.choices and len(spec.choices) < 2:
-        raise given.error("choices", list(spec.choices), "two columns or more")
-    columns = [*spec.text_columns, *spec.choices]
-    if twice := next((column for column in columns if columns.count(column) > 1), None):
-        raise given.error("fields", columns, f"each column once, not {twice!r} twice")
-    if spec.label in columns:
-        raise given.error("label", spec.label, "a column that is none of the texts")
-    if spec.score_range and (spec.labels or not form.graded):
-        raise given.error("score_range", list(spec.score_range), "no labels and no choices beside it, nor their forms")
-    if spec.dropped_labels and form.several:
-        raise given.error("dropped_labels", list(spec.dropped_labels), "none in the form labels: no label drops a row")
-    if spec.prompt and form.several:
-        raise given.error("prompt", spec.prompt.question, "none in the form labels: a prompt has one answer")
-    if spec.symmetric and not form.symmetric_names:
-        raise given.error("symmetric", True, "the form pair")
-    if spec.context is not None and spec.context >= len(spec.fields):
-        raise given.error("context", spec.context, f"the number of a field, 0 to {len(spec.fields) - 1}")
-    if spec.columns and spec.format not in ("tsv", "csv"):
-        raise given.error("columns", list(spec.columns), "none: only tsv and csv may lack a header line")
-    if spec.columns and (missing := sorted(spec.required_columns - set(spec.columns))):
-        raise given.error("columns", list(spec.columns), f"{missing[0]!r} among them")
+    fits = given.require
+    choices = list(spec.choices)
+    fits(form.choices == bool(choices), "choices", choices, "the columns of the answers in the form choices, else none")
+    fits(not form.choices or len(choices) > 1, "choices", choices, "two columns or more")
+    columns = [*spec.text_columns, *choices]
+    twice = next((column for column in columns if columns.count(column) > 1), None)
+    fits(twice is None, "fields", columns, f"each column once, not {twice!r} twice")
+    fits(spec.label not in columns, "label", spec.label, "a column that is none of the texts")
+    bounds = list(spec.score_range or ())
+    alone = form.graded and not spec.labels
+    fits(alone or not bounds, "score_range", bounds, "no labels and no choices beside it, nor their forms")
+    dropped = list(spec.dropped_labels)
+    question = spec.prompt and spec.prompt.question
+    fits(not (dropped and form.several), "dropped_labels", dropped, "none in the form labels: no label drops a row")
+    fits(not (question and form.several), "prompt", question, "none in the form labels: a prompt has one answer")
+    fits(form.symmetric_names or not spec.symmetric, "symmetric", True, "the form pair")
+    last = len(spec.fields) - 1
+    fits((spec.context or 0) <= last, "context", spec.context, f"the number of a field, 0 to {last}")
+    names = list(spec.columns)
+    fits(not names or spec.format in ("tsv", "csv"), "columns", names, "none: only tsv and csv may lack a header line")
+    for column in sorted(spec.required_columns) if names else ():
+        fits(column in names, "columns", names, f"{column!r} among them")
     for split, sources in spec.splits.items():
         for source in sources:
             address = spec.address("", source.path)
@@ -305,9 +302,9 @@ def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:
     :raises InputError: another metric.
     """
     fitting, default = form_of(spec).metrics(spec)
-    if not set(spec.metrics) <= set(fitting):
-        what = "a graded score" if spec.score_range else f"{len(spec.labels)} labels"
-        raise given.error("metrics", list(spec.metrics), f"some of {', '.join(fitting)}, which {what} can have")
+    what = "a graded score" if spec.score_range else f"{len(spec.labels)} labels"
+    some = f"some of {', '.join(fitting)}, which {what} can have"
+    given.require(set(spec.metrics) <= set(fitting), "metrics", list(spec.metrics), some)
     return replace(spec, metrics=spec.metrics or default)
 
 

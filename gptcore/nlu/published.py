@@ -69,7 +69,7 @@ class PublishedModel:
     intrinsic: dict[str, str] = field(default_factory=dict)
     """Held-out accuracy of what pre-training tells: words, nsp, sop."""
     kept: str = ""
-    """Of a student: the share of its teacher's average."""
+    """A student's share of its teacher's average."""
 
 
 def _cells(columns: str, scores: str) -> dict[str, str]:

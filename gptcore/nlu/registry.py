@@ -89,7 +89,7 @@ def task_spec(name: str) -> TaskSpec:
 
 
 def check_source(source: str, tasks: Collection[str], setting: str = "--from-task") -> None:
-    """See that other tasks can start from a model that is fine-tuned on ``source``.
+    """Refuse a task from whose fine-tuned model other tasks cannot start.
 
     :param setting: what the message calls it.
     :raises InputError: it is none of the twelve, or one of ``tasks`` itself.

@@ -87,12 +87,12 @@ def numbered_rows(reader: RowReader, folder: Path, split: str, numbers: NDArray[
 
 
 def encoded_rows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> TaskRows:
-    """See :func:`numbered_rows`: whole rows, whose ids stay in the memory-mapped file."""
+    """Rows of an encoded split that are read whole; their ids stay in the memory-mapped file."""
     return TaskRows(reader, read_encoded(folder, split), numbers)
 
 
 def encoded_windows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> WindowRows:
-    """See :func:`numbered_rows`: windows of texts."""
+    """Rows of an encoded split whose texts are read in windows."""
     marked = read_marked(folder, split)
     return WindowRows(reader, [marked[int(row)] for row in numbers])
 

@@ -5,6 +5,7 @@ Readers, inputs, metrics and baselines are all driven by it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -132,7 +133,8 @@ class TaskSpec:
 
         :func:`gptcore.nlu.registry.recorded_task` reads it.
         """
-        return {name: _as_json(getattr(self, name)) for name in _RECORDED}
+        whole = json.loads(json.dumps(asdict(self)))
+        return {name: whole[name] for name in _RECORDED}
 
     @property
     def headline(self) -> Metric:
@@ -183,11 +185,3 @@ READ_BY = (
 )
 """The parts of a registry entry that decide what is read from a file; its notes and published scores do not."""
 _RECORDED = (*READ_BY, "symmetric", "context", "metrics")
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, Source | Holdout):
-        return asdict(value)
-    if isinstance(value, dict):
-        return {name: _as_json(part) for name, part in value.items()}
-    return [_as_json(part) for part in value] if isinstance(value, tuple) else value

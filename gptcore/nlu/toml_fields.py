@@ -24,6 +24,11 @@ class TomlFields:
     def error(self, field: str, found: Any, expected: str) -> InputError:
         return InputError(f"{self.url}: {field} = {show(found)}, expected {expected}")
 
+    def require(self, condition: object, field: str, found: Any, expected: str) -> None:
+        """:raises InputError: the condition does not hold; the message is that of :meth:`error`."""
+        if not condition:
+            raise self.error(field, found, expected)
+
     def __contains__(self, field: str) -> bool:
         return field in self._values
 
@@ -35,29 +40,28 @@ class TomlFields:
                 raise InputError(f"{self.url}: found no {field}{f' but {other}' if other else ''}, expected {expected}")
             return default
         value = self._values[field]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(field, value, expected)
+        fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        self.require(fits, field, value, expected)
         return value
 
     def text(self, field: str, default: str | None = None) -> str:
         value: str = self._value(field, str, "text in quotes", default)
-        if not value.strip() and default is None:
-            raise self.error(field, value, "text that is not empty")
+        self.require(value.strip() or default is not None, field, value, "text that is not empty")
         return value
 
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of different texts; empty where the field is left out."""
         value = self._value(field, list, "a list of texts", [])
-        if not all(isinstance(item, str) and item for item in value) or len(set(value)) < len(value):
-            raise self.error(field, value, "a list of texts, each once")
+        fits = all(isinstance(item, str) and item for item in value) and len(set(value)) == len(value)
+        self.require(fits, field, value, "a list of texts, each once")
         return tuple(value)
 
     def labels(self, field: str) -> tuple[str, ...]:
         """A list of different labels: texts, numbers or truth values; empty where the field is left out."""
         value = self._value(field, list, "a list of labels", [])
         spelled = [label_text(item) for item in value]
-        if not all(isinstance(item, str) for item in spelled) or len(set(spelled)) < len(spelled):
-            raise self.error(field, value, "a list of labels, each once, in whichever spelling")
+        fits = all(isinstance(item, str) for item in spelled) and len(set(spelled)) == len(spelled)
+        self.require(fits, field, value, "a list of labels, each once, in whichever spelling")
         return tuple(item if isinstance(item, str) else text for item, text in zip(value, spelled, strict=True))
 
     def flag(self, field: str) -> bool:
@@ -66,8 +70,7 @@ class TomlFields:
     def whole(self, field: str, default: int | None, least: int, most: int | None = None) -> int:
         expected = f"a whole number from {least}" + (f" to {most}" if most is not None else "")
         value: int = self._value(field, int, expected, default)
-        if value < least or (most is not None and value > most):
-            raise self.error(field, value, expected)
+        self.require(value >= least and (most is None or value <= most), field, value, expected)
         return value
 
     def one_of(self, field: str, names: tuple[str, ...]) -> Any:

@@ -12,13 +12,14 @@ merge, in order; last the newline token ``\\n</w>``.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers.models import BPE
 
 from gptcore.base.errors import InputError
 from gptcore.text.bpe_train import learn
@@ -47,7 +48,10 @@ class WordTokenizer(BytePairTokenizer):
             raise InputError(f"{names[0]}: entry {UNKNOWN!r}: {found}, expected id 0")
         self._ranks = {merge: rank for rank, merge in enumerate(self.merges)}
         known = all(piece in self.vocabulary for merge in self.merges for piece in merge)
-        self._library = _library_model(self.vocabulary, self.merges) if known and in_order(self.merges) else None
+        # The same encoding five times as fast, where the library comes upon merges in the order of the list.
+        self._library: BPE | None = None
+        if known and in_order(self.merges):
+            self._library = BPE(self.vocabulary, list(self.merges), end_of_word_suffix=WORD_END, unk_token=UNKNOWN)
         self._ids = WordIds(self._encode_word)
         self._by_piece = WordIds(self._encode_piece)
 
@@ -137,13 +141,6 @@ class WordTokenizer(BytePairTokenizer):
             return text
 
         return add
-
-
-def _library_model(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> Any:
-    """The same encoding by the library `tokenizers`: five times as fast."""
-    from tokenizers.models import BPE
-
-    return BPE(vocab=dict(vocabulary), merges=list(merges), end_of_word_suffix=WORD_END, unk_token=UNKNOWN)
 
 
 def _merge(word: str, ranks: Mapping[Merge, int]) -> list[str]:

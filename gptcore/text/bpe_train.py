@@ -7,6 +7,8 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
 from gptcore.base.errors import require
 from gptcore.text.counting import Counts
 
@@ -72,8 +74,6 @@ def ranked_characters(counts: Counts, n_merges: int) -> dict[str, int]:
 
 
 def _learn_merges(counts: Iterable[tuple[str, int]], characters: list[str], n_merges: int) -> list[tuple[str, str]]:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # The trainer gives out ids to "x</w>" in the order of a hash map seeded anew in each process, and breaks ties

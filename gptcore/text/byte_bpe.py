@@ -141,7 +141,7 @@ class ByteTokenizer(BytePairTokenizer):
         return b"".join(map(self._bytes.__getitem__, self._known(ids)))
 
     def following(self, last: int) -> Callable[[int], str]:
-        """See :meth:`gptcore.text.tokenizer.Tokenizer.following`; a character comes with the last of its bytes."""
+        """What each further id adds to a text; a character comes with the last of its bytes."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         return lambda index: decoder.decode(self.decode_bytes([index]))
 

@@ -243,7 +243,7 @@ class _Job:
     borders: npt.NDArray[np.int64]
     """Documents before each source, and in all."""
     hashes: npt.NDArray[np.void]
-    """Of all documents."""
+    """The hashes of all documents."""
     decisions: Decisions
     key: str
     """Digest of all that the group's files depend on."""

@@ -42,7 +42,7 @@ _ROWS = 1 << 18  # of a record batch of words added up
 _SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 
 Words = Callable[[str], Mapping[str, int]]
-"""Of a row: how often each of its words comes."""
+"""Gives how often each word of a row comes."""
 Ints = npt.NDArray[np.int64]
 
 _log = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ class Partition:
     counts: dict[str, Any]
     """As :func:`clean_partition` gives them."""
     documents: npt.NDArray[np.void]
-    """Of _KEPT, in order."""
+    """The records of the kept documents, in order."""
 
     @classmethod
     def read(cls, counts: dict[str, int], documents: bytes) -> Partition:

@@ -195,9 +195,9 @@ class Scanned:
     borders: npt.NDArray[np.int64]
     """How many documents there are before each source, and in all."""
     read: Read
-    """Of all of them."""
+    """What was read of all sources."""
     damaged: dict[int, Read]
-    """Of those with undecodable bytes, by their numbers."""
+    """What was read of the sources with undecodable bytes, by their numbers."""
 
     @classmethod
     def together(cls, groups: Iterable[Scanned], folder: Path) -> Scanned:

@@ -232,7 +232,7 @@ def _vocabulary(library: Any, name: str) -> dict[str, int]:
 
 
 def _check_words(library: Any, vocabulary: Iterable[str], name: str) -> None:
-    """See that the ids of a text are those of its words, one after the other.
+    """Refuse a model by which the ids of a text are not those of its words, one after the other.
 
     :raises InputError: a piece of several words, or words that do not begin with the mark of white space.
     """

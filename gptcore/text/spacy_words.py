@@ -50,7 +50,7 @@ _KINDS = bytes(
     for byte in range(256)
 )
 _SIGN_ENDS = np.isin(np.arange(256), [sign.encode()[2] for sign in CURLY['"'] + _DASHES])
-"""Of the signs beyond ASCII all begin with the same two bytes."""
+"""The third bytes of the signs beyond ASCII, which all begin with the same two."""
 
 
 def standardise(text: str) -> str:
@@ -91,7 +91,7 @@ class Pieces:
 
     @classmethod
     def of(cls, text: str) -> Pieces:
-        """Of repaired text. Several runs of signs may be together, and so may line breaks."""
+        """The pieces of repaired text. Several runs of signs may be together, and so may line breaks."""
         if len(text) < LONG:
             return cls(_PIECES.findall(text))
         data = b" " + text.encode() + b" "

@@ -191,7 +191,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def word_edges(self) -> str:
-        """Of each piece whether it begins or ends a word, a digit a piece: see :func:`word_edges`."""
+        """Whether each piece begins or ends a word, a digit a piece, as :func:`word_edges` has it."""
         return "".join(map(str, word_edges(self.kind, self._pieces, self.specials or ())))
 
     @property
@@ -383,7 +383,7 @@ class BytePairTokenizer(Tokenizer):
 
     @abstractmethod
     def _check(self, names: tuple[str, str]) -> None:
-        """See that the two parts make a tokenizer of this kind.
+        """Refuse two parts that make no tokenizer of this kind.
 
         :raises InputError: naming the part, what was found and what was expected.
         """

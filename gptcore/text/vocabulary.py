@@ -148,7 +148,7 @@ def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], fol
 
 
 def check_ids(vocabulary: Mapping[str, int], name: str) -> None:
-    """See that the ids are 0..n-1, and the pieces text.
+    """Refuse a vocabulary whose ids are not 0..n-1, or with a piece that is no text.
 
     :param name: what messages call the vocabulary.
     :raises InputError: naming the entry, what was found and what was expected.
@@ -167,7 +167,7 @@ def check_ids(vocabulary: Mapping[str, int], name: str) -> None:
 
 
 def check_merges(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> None:
-    """See that each merge makes a piece of the vocabulary, and comes once.
+    """Refuse a merge that makes no piece of the vocabulary, or comes twice.
 
     :param names: what messages call the vocabulary and the merges.
     :raises InputError: naming the part, the line, what was found and what was expected.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -104,7 +104,8 @@ class WordPieceTokenizer(WordByWordTokenizer):
     def _with_settings(cls, vocabulary: Mapping[str, int], folder: TokenizerFolder, name: str) -> WordPieceTokenizer:
         """By the settings beside a vocabulary; without them an uncased one is known by having no upper case."""
         found = folder.settings({"do_lower_case": bool, "strip_accents": bool, "tokenize_chinese_chars": bool})
-        cased = not found["do_lower_case"] if "do_lower_case" in found else _has_capitals(vocabulary)
+        capitals = any(piece != piece.lower() for piece in vocabulary if piece not in SPECIALS)
+        cased = not found["do_lower_case"] if "do_lower_case" in found else capitals
         for setting, only in (("strip_accents", not cased), ("tokenize_chinese_chars", True)):
             if found.get(setting, only) != only:
                 file = folder.at(SETTINGS_FILE)
@@ -214,10 +215,6 @@ def _read_pieces(url: str) -> dict[str, int]:
             raise InputError(f"{url}: line {index + 1}: repeats line {vocabulary[piece] + 1} ({piece[:40]})")
         vocabulary[piece] = index
     return vocabulary
-
-
-def _has_capitals(vocabulary: Iterable[str]) -> bool:
-    return any(piece != piece.lower() for piece in vocabulary if piece not in SPECIALS)
 
 
 def _learn(counts: Counts, n_merges: int, cased: bool) -> list[str]:

@@ -22,26 +22,21 @@ class Row:
     choices: tuple[str, ...] = ()
 
 
-def text_columns(spec: TaskSpec) -> list[str]:
-    """The text columns one by one: StoryCloze's only field has four."""
-    return [column for field in spec.fields for column in ([field] if isinstance(field, str) else field)]
-
-
 def header(spec: TaskSpec) -> list[str]:
     """Column names of the public file, in an order in which a text stands last where it does in CoLA."""
-    return list(spec.columns) or ["index", *text_columns(spec), *spec.choices, spec.label]
+    return list(spec.columns) or ["index", *spec.text_columns, *spec.choices, spec.label]
 
 
 def plain_row(spec: TaskSpec, number: int) -> Row:
     """A valid row whose texts say which row and column they are."""
     label = f"{number % 6}.000" if spec.score_range else spec.labels[number % len(spec.labels)]
-    texts = tuple(f'row {number} says "{column}.' for column in text_columns(spec))
+    texts = tuple(f'row {number} says "{column}.' for column in spec.text_columns)
     return Row(texts, label, tuple(f"choice {number}-{column}" for column in range(len(spec.choices))))
 
 
 def cells(spec: TaskSpec, number: int, row: Row) -> list[str]:
     """The cells of one row in the header's order; columns that no reader needs are empty."""
-    named = dict(zip(text_columns(spec), row.texts, strict=True)) | dict(zip(spec.choices, row.choices, strict=True))
+    named = dict(zip(spec.text_columns, row.texts, strict=True)) | dict(zip(spec.choices, row.choices, strict=True))
     named |= {spec.label: row.label, "index": str(number)}
     return [named.get(column, "") for column in header(spec)]
 

@@ -29,7 +29,6 @@ from tests.expected import expected
 from tests.gptcore import datasets as written
 from tests.gptcore.hub_rows import SHAPES, write_hub, write_table
 from tests.gptcore.hub_server import hub_server
-from tests.realdata import real_data
 
 
 class Bytes:
@@ -163,15 +162,6 @@ def test_reading_needs_no_text_cleaning_and_no_torch(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_real_rows(tmp_path: Path) -> None:
-    report = encode_task(task_spec("rte"), str(real_data()), Bytes(), tmp_path)
-    assert {split: (found["rows"], found["published"]) for split, found in report["splits"].items()} == {
-        "train": (2490, 2490),
-        "dev": (277, 277),
-    }
-    assert Bytes().decode(read_encoded(tmp_path, "dev")[0].fields[1]) == "Christopher Reeve had an accident."
 
 
 # --- `hf://` addresses, through the hub's own library in a process of its own, against a stand-in for the hub

@@ -32,7 +32,6 @@ from gptcore.nlu.readers import Example, Record
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
 from gptcore.text.bpe import WordTokenizer
 from tests.expected import expected
-from tests.gptcore.datasets import text_columns
 from tests.gptcore.tiny_glue import TEXT, save_model, tokenizer
 
 WORDS = tokenizer()
@@ -44,7 +43,7 @@ def encoded(*rows: Any) -> list[bytes]:
 
 def own_names(spec: TaskSpec, number: int) -> dict[str, Any]:
     """A row that is named as the dataset names its columns."""
-    columns = [*text_columns(spec), *spec.choices]
+    columns = [*spec.text_columns, *spec.choices]
     return {column: " ".join(TEXT.split()[at : at + 2 + number]) for at, column in enumerate(columns)}
 
 

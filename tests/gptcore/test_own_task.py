@@ -7,19 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sklearn.metrics import f1_score
 
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.metrics import macro_f1
 from gptcore.nlu.own_task import Task, own_task_name, read_own_task
 from gptcore.nlu.readers import Example, iterate
 from gptcore.nlu.registry import Holdout, recorded_task, task_settings
@@ -259,10 +254,3 @@ def test_what_is_no_toml_says_so(tmp_path: Path, text: str) -> None:
             reader(str(tmp_path / "task.toml"))
     with pytest.raises(InputError, match=r"gone\.toml: found nothing there, expected a task's file"):
         read_own_task(str(tmp_path / "gone.toml"))
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
-def test_macro_f1_is_the_librarys(pairs: list[tuple[int, int]]) -> None:
-    predicted, expected = (np.asarray(values, dtype=np.float64) for values in zip(*pairs, strict=True))
-    theirs = f1_score(expected, predicted, average="macro", zero_division=0)
-    assert macro_f1(predicted, expected) == pytest.approx(float(theirs), abs=1e-12)

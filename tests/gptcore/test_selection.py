@@ -158,19 +158,6 @@ def test_documents_without_a_letter_are_no_duplicates_of_each_other(tmp_path: Pa
     assert report["documents"]["dropped"]["near duplicate"] == 0
 
 
-@pytest.mark.parametrize("script", ["DEVANAGARI", "CJK", "GOTHIC"])
-def test_a_library_in_any_script_is_kept_but_for_its_second_editions(script: str, tmp_path: Path) -> None:
-    folder = tmp_path / "books"
-    folder.mkdir()
-    for number in range(12):
-        (folder / f"b{number:02}.txt").write_text(book(script, number), encoding="utf-8")
-    (folder / "z.txt").write_text(book(script, 5, one_in=200), encoding="utf-8")
-    report = build_corpus(RawCorpus.at(str(folder)), tmp_path / "out", CorpusConfig())
-    assert report["documents"]["kept"] == 12
-    (line,) = report["left_out"]
-    assert re.fullmatch(r"z\.txt: nearly the same as b05\.txt \(\d\d% of the runs of some ten words\)", line)
-
-
 def test_groups_of_near_duplicates_keep_their_first() -> None:
     draws = np.random.default_rng(0)
     base = draws.integers(1 << 32, size=(3, PERMUTATIONS), dtype=np.uint32)
@@ -230,9 +217,9 @@ def test_near_duplicates_are_named_and_dropped_in_one_pass_and_part_by_part(book
     config = CorpusConfig(validation_fraction=0.3)
     report = build_corpus(RawCorpus.at(str(books)), tmp_path / "out", config)
     assert report["documents"]["dropped"]["near duplicate"] == 2
-    assert [line.split(" (")[0] for line in report["left_out"]] == [
-        "b07.txt: nearly the same as a0.txt",
-        "z1.txt: nearly the same as b03.txt",
+    assert [re.sub(r"\(\d\d%", "(N", line) for line in report["left_out"]] == [
+        "b07.txt: nearly the same as a0.txt (N of the runs of some ten words)",
+        "z1.txt: nearly the same as b03.txt (N of the runs of some ten words)",
     ]
     size = (books / "b05.txt").stat().st_size
     assert report["damaged"] == [

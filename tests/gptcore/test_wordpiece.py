@@ -138,11 +138,7 @@ def test_the_layout_of_a_learnt_vocabulary() -> None:
     pieces = list(WordPieceTokenizer.train(["abab abab, 国"], 2).vocabulary)
     assert pieces == [*SPECIALS, "a", "b", ",", "国", "##a", "##b", "ab", "##ab"]
     assert WordPieceTokenizer.train(["abc"], 10).n_vocab == 5 + 3 + 3  # nothing comes twice
-    for given_texts, n_merges, message in (
-        (["a"], -1, "n_merges = -1"),
-        ([" \0"], 1, "no words"),
-        (["\ud800"], 1, "half"),
-    ):
+    for given_texts, n_merges, message in ((["a"], -1, "n_merges = -1"), ([" \0"], 1, "no words")):
         with pytest.raises(InputError, match=message):
             WordPieceTokenizer.train(given_texts, n_merges)
 

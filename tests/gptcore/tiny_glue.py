@@ -14,7 +14,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import task_spec
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.tokenizer import Tokenizer
-from tests.gptcore.datasets import text_columns, write_bytes
+from tests.gptcore.datasets import write_bytes
 
 TEXT = "the cat sat on the mat because it was tired . who said that a bird runs ? row says yes and no"
 
@@ -39,7 +39,7 @@ def write_test_file(
     datasets: str, file: SubmissionFile, texts: list[tuple[str, ...]], *, header: list[str] | None = None
 ) -> None:
     """A test file as published: a header, the counting column first, columns that no reader needs in between."""
-    columns = header or [file.index, "genre", *text_columns(task_spec(file.task))]
+    columns = header or [file.index, "genre", *task_spec(file.task).text_columns]
     lines = ["\t".join(columns), *("\t".join([str(row), "x", *cells]) for row, cells in enumerate(texts))]
     write_bytes(f"{datasets}/{file.path}", ("\n".join(lines) + "\n").encode())
 
@@ -47,7 +47,7 @@ def write_test_file(
 def texts_of(file: SubmissionFile, rows: int) -> list[tuple[str, ...]]:
     """Texts of several lengths with quotes that do not close."""
     words = TEXT.split()
-    sides = len(text_columns(task_spec(file.task)))
+    sides = len(task_spec(file.task).text_columns)
     return [
         tuple(" ".join([*words[row % 7 : row % 7 + 2 + (row + side) % 5], '"']) for side in range(sides))
         for row in range(rows)

@@ -12,10 +12,10 @@ from gptcore.nlu.spec import Metric, TaskSpec
 
 
 class Choices(Form):
-    """See this module's introduction."""
+    """The form of rows that bring their own answers."""
 
     def metrics(self, spec: TaskSpec) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-        """See :class:`Form`; also of two choices none is the class that an F1 could be of."""
+        """The metrics of one right choice: even of two none is the class that an F1 could be of."""
         return ("accuracy", "macro_f1"), ("accuracy",)
 
     def labels_of(self, spec: TaskSpec, found: Iterable[tuple[Record, str]]) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class Choices(Form):
         return next(iter(right)) or tuple(f"column {choice}" if alike else choice for choice in spec.choices)
 
     def label_of(self, spec: TaskSpec, row: Record) -> float:
-        """See :class:`Form`; a label that is none of the task's may be the text of the right choice."""
+        """The number of the right choice; a label that is none of the task's may be its text."""
         value = row.value(spec.label)
         found = label_text(value)
         if (number := label_number(spec.labels, found)) is None and (number := _by_text(spec)(row, found)) is None:
@@ -61,7 +61,7 @@ class Choices(Form):
         return number
 
     def sides(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> list[Sides]:
-        """See :class:`Form`; a sequence for each choice, which stands behind all fields."""
+        """A sequence for each choice, which stands behind all fields."""
         return [(fields, [choice]) for choice in choices]
 
 

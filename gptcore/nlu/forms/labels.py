@@ -52,10 +52,10 @@ def sizes(numbers: Values) -> NDArray[np.int64]:
 
 
 class Labels(Form):
-    """See this module's introduction."""
+    """The form of rows with any number of labels."""
 
     def label_texts(self, value: Any) -> list[Any]:
-        """See :class:`Form`: those of a list, or of a text in which semicolons set them apart; else one label."""
+        """The labels of a list, or of a text in which semicolons set them apart; else one label."""
         if isinstance(value, str):
             if _WRITTEN_LIST.match(value):
                 return [[value]]  # no label
@@ -80,11 +80,11 @@ class Labels(Form):
         return self.spelled(spec, row.label)
 
     def targets(self, spec: TaskSpec, labels: Values) -> NDArray[np.float32]:
-        """See :class:`Form`: 0 or 1 for each label, (N, K)."""
+        """Targets of 0 or 1 for each label, (N, K)."""
         return from_numbers(labels, self.n_outputs(spec)).astype(np.float32)
 
     def predict(self, spec: TaskSpec, logits: NDArray[np.floating]) -> Values:
-        """See :class:`Form`: the labels that are likelier than not."""
+        """The labels that are likelier than not."""
         return as_numbers(np.asarray(logits, dtype=np.float64) > 0)
 
     def spelled(self, spec: TaskSpec, value: float) -> list[str]:
@@ -99,7 +99,7 @@ class Labels(Form):
         return f"a list of some of {', '.join(spec.labels)}"
 
     def described(self, spec: TaskSpec, logits: NDArray[np.float32]) -> dict[str, Any]:
-        """See :class:`Form`: "labels", a list, and "probabilities" of every label by itself."""
+        """An answer as JSON: "labels", a list, and "probabilities" of every label by itself."""
         value = float(self.predict(spec, logits[None])[0])
         each = 1 / (1 + np.exp(-logits.astype(np.float64)))
         return {"labels": self.spelled(spec, value), "probabilities": shares(spec, each)}
@@ -108,7 +108,7 @@ class Labels(Form):
         return {"labels": "string", **{f"probability {label}": "double" for label in spec.labels}}
 
     def cells(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """See :class:`Form`; the list of labels as JSON."""
+        """The cells of a table's row, the list of labels as JSON."""
         return super().cells({**answer, "labels": json.dumps(answer["labels"], ensure_ascii=False)})
 
 

@@ -11,10 +11,10 @@ from gptcore.nlu.spec import TaskSpec
 
 
 class Span(Form):
-    """See this module's introduction."""
+    """The form of questions whose answer stands in a passage."""
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`: whether the question has an answer."""
+        """Whether the question has an answer, as its label says it."""
         return [] if row.label is None else [spec.labels[int(row.label)]]
 
     def shown(self, spec: TaskSpec, row: Example) -> str:

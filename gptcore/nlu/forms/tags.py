@@ -12,17 +12,17 @@ from gptcore.nlu.spec import TaskSpec
 
 
 class Tags(Form):
-    """See this module's introduction."""
+    """The form of texts with a tag for each word."""
 
     def counted(self, spec: TaskSpec, row: Example) -> list[str]:
-        """See :class:`Form`: the kinds of what the text names."""
+        """The kinds of what the text names."""
         return [word.name[2:] for word in row.annotations if word.name.startswith("B-")]
 
     def labels_in(self, spec: TaskSpec, row: Example) -> list[str]:
         return [word.name for word in row.annotations]
 
     def n_words(self, row: Example) -> int:
-        """See :class:`Form`: those that have a tag, in which there may be white space."""
+        """How many words have a tag; there may be white space in one."""
         return len(row.annotations)
 
     def shown(self, spec: TaskSpec, row: Example) -> str:

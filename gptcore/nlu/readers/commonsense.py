@@ -64,12 +64,11 @@ def _example(spec: TaskSpec, row: Record, datasets_url: str, subset: str) -> Exa
     answer = row.value(spec.label)
     if answer not in spec.labels:
         raise row.error(spec.label, show(answer), f"one of {', '.join(spec.labels)}")
-    place = f"{row.file.removeprefix(datasets_url.rstrip('/') + '/')}:{row.line}"
     return Example(
         fields=(inner.text("stem"),),
         choices=tuple(texts[label] for label in spec.labels),
         label=float(spec.labels.index(answer)),
         subset=subset,
-        row=place,
+        row=row.name(datasets_url),
         id=row.text("id"),
     )

@@ -19,6 +19,7 @@ vocabulary can spell.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.examples import Example, Record, show
@@ -56,7 +57,7 @@ def read_fewrel(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") -
                 choices=(),
                 label=float(spec.labels.index(FEWREL_RELATIONS[relation])),
                 subset=subset,
-                row=f"{url.removeprefix(datasets_url.rstrip('/') + '/')}:{relation} {number}",
+                row=row.name(datasets_url, f"{relation} {number}"),
                 group=group,
             )
 
@@ -66,8 +67,8 @@ def marked_relation(row: Record) -> str:
 
     :raises InputError: no words, or a mention that is no stretch of them; names row and field.
     """
-    words = row.value("tokens")
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+    words = row.listed("tokens", "a list of words", str)
+    if not words:
         raise row.error("tokens", show(words), "a list of words")
     before: dict[int, list[str]] = {}
     behind: dict[int, list[str]] = {}
@@ -77,7 +78,7 @@ def marked_relation(row: Record) -> str:
         behind.setdefault(last, []).insert(0, mark)
     parts = [part for at, word in enumerate(words) for part in (*before.get(at, ()), word, *behind.get(at, ()))]
     text = " ".join(" ".join(parts).split())
-    return Record(row.file, row.line, {"tokens": text}, row.unit).text("tokens")
+    return replace(row, columns={"tokens": text}).text("tokens")
 
 
 def _place(row: Record, column: str, n_words: int) -> tuple[int, int]:
@@ -105,15 +106,13 @@ def read_open_entity(spec: TaskSpec, url: str, datasets_url: str, subset: str = 
     :raises InputError: no such file, not this structure; names line and field.
     """
     for row in read_jsonl(url, spec):
-        labels = row.value(spec.label)
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise row.error(spec.label, show(labels), "a list of texts")
+        labels = row.listed(spec.label, "a list of texts", str)
         yield Example(
             fields=(marked_mention(row),),
             choices=(),
             label=as_number(spec.labels.index(label) for label in labels if label in spec.labels),
             subset=subset,
-            row=f"{row.file.removeprefix(datasets_url.rstrip('/') + '/')}:{row.line}",
+            row=row.name(datasets_url),
         )
 
 
@@ -122,14 +121,6 @@ def marked_mention(row: Record) -> str:
 
     :raises InputError: a context that is no list of words, or no mention.
     """
-    left, right = (_words(row, f"{side}_context_token") for side in ("left", "right"))
-    mention = row.text("mention_span").split()
-    text = " ".join([*left, MENTION, *mention, MENTION, *right])
-    return Record(row.file, row.line, {"mention_span": text}, row.unit).text("mention_span")
-
-
-def _words(row: Record, column: str) -> list[str]:
-    words = row.value(column)
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise row.error(column, show(words), "a list of words")
-    return [part for word in words for part in word.split()]
+    left, right = (row.listed(f"{side}_context_token", "a list of words", str) for side in ("left", "right"))
+    text = " ".join([*left, MENTION, row.text("mention_span"), MENTION, *right])
+    return replace(row, columns={"mention_span": " ".join(text.split())}).text("mention_span")

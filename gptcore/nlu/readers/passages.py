@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 from gptcore.nlu.examples import Annotation, Example, Record, show
 from gptcore.nlu.readers.text_files import json_object
@@ -26,18 +26,18 @@ def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
         the task knows no question without, two questions of one id; names article, passage, question and field.
     """
     whole = Record(url, "1", json_object(url, "the list data"))
-    articles = _list(whole, "data")
+    articles = whole.listed("data")
     titles = {str(article.get("title", "")) for article in articles if isinstance(article, dict)}
     seen: dict[str, str] = {}
     for a, article in enumerate(articles, start=1):
-        of_article = Record(url, f"{a}", _mapping(whole, article, "data"), unit="article")
+        of_article = replace(whole.inner(article, "data"), line=f"{a}", unit="article")
         title = str(of_article.columns.get("title") or "") if len(titles) > 1 else ""
-        for p, paragraph in enumerate(_list(of_article, "paragraphs"), start=1):
-            of_passage = Record(url, f"{a}, passage {p}", _mapping(of_article, paragraph, "paragraphs"), unit="article")
+        for p, paragraph in enumerate(of_article.listed("paragraphs"), start=1):
+            of_passage = replace(of_article.inner(paragraph, "paragraphs"), line=f"{a}, passage {p}")
             passage = of_passage.text("context")
-            for q, question in enumerate(_list(of_passage, "qas"), start=1):
+            for q, question in enumerate(of_passage.listed("qas"), start=1):
                 place = f"{a}, passage {p}, question {q}"
-                row = Record(url, place, _mapping(of_passage, question, "qas"), unit="article")
+                row = replace(of_passage.inner(question, "qas"), line=place)
                 known = row.value("id")
                 if not isinstance(known, str) or not known:
                     raise row.error("id", show(known), "text that is not empty")
@@ -50,29 +50,16 @@ def read_squad(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
                     choices=(),
                     label=float(len(spec.labels) - 1 if answers else 0),
                     subset=subset,
-                    row=f"{url.removeprefix(datasets_url.rstrip('/') + '/')}:article {place}",
+                    row=row.name(datasets_url, f"article {place}"),
                     annotations=answers,
                     id=known,
                     group=title or f"passage {a}.{p}",
                 )
 
 
-def _list(row: Record, column: str) -> list[Any]:
-    value = row.value(column)
-    if not isinstance(value, list):
-        raise row.error(column, show(value), "a list")
-    return value
-
-
-def _mapping(row: Record, value: Any, column: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise row.error(column, show(value), "a list of objects")
-    return value
-
-
 def _answers(spec: TaskSpec, row: Record, passage: str) -> tuple[Annotation, ...]:
     """The places of a question's answers, each once; none where it has none."""
-    given = _list(row, "answers")
+    given = row.listed("answers")
     impossible = row.columns.get("is_impossible", False)
     if not isinstance(impossible, bool):
         raise row.error("is_impossible", show(impossible), "true or false")
@@ -84,7 +71,7 @@ def _answers(spec: TaskSpec, row: Record, passage: str) -> tuple[Annotation, ...
         raise row.error("is_impossible", "true", f"false, as every question of {spec.name} has an answer")
     places: dict[Annotation, None] = {}
     for answer in given:
-        of_answer = Record(row.file, row.line, _mapping(row, answer, "answers"), row.unit)
+        of_answer = row.inner(answer, "answers")
         text, start = of_answer.text("text"), of_answer.value("answer_start")
         if isinstance(start, bool) or not isinstance(start, int):
             raise row.error("answer_start", show(start), "a whole number")

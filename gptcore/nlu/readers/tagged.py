@@ -35,10 +35,10 @@ def read_conll(spec: TaskSpec, url: str, datasets_url: str, subset: str = "") ->
         not have or that breaks the file's scheme; names line and column.
     """
     scheme = _Scheme(url)
-    name = url.removeprefix(datasets_url.rstrip("/") + "/")
     for words in _sentences(spec, url):
         tags = scheme.as_iob2(words)
-        yield tagged_example([word.text for word in words], tags, subset, f"{name}:{words[0].line}", label=0.0)
+        name = Record(url, str(words[0].line), {}).name(datasets_url)
+        yield tagged_example([word.text for word in words], tags, subset, name, label=0.0)
 
 
 def tagged_example(

@@ -188,17 +188,21 @@ def _read_race(url: str, spec: TaskSpec) -> Iterator[Record]:
     for file, data in _passages(url):
         passage = parse_object(_decode(data, file, 0, 1).removeprefix("\ufeff"), file, 1)
         whole = Record(file, "1", passage)
-        questions, options, answers = (whole.value(column) for column in ("questions", "options", "answers"))
-        for column, value in (("questions", questions), ("options", options), ("answers", answers)):
-            if not isinstance(value, list):
-                raise whole.error(column, show(value), "a list")
-            if len(value) != len(questions):
-                raise whole.error(column, f"{len(value)} entries", f"{len(questions)}, one for each question")
+        questions = whole.listed("questions")
+        for column in ("options", "answers"):
+            if (n := len(whole.listed(column))) != len(questions):
+                raise whole.error(column, f"{n} entries", f"{len(questions)}, one for each question")
+        options, answers = passage["options"], passage["answers"]
         for number, (question, choices, answer) in enumerate(zip(questions, options, answers, strict=True), start=1):
-            row = Record(file, f"1, question {number}", {**passage, "questions": question, "answers": answer})
-            if not isinstance(choices, list) or len(choices) != len(spec.choices):
-                raise row.error("options", show(choices), f"a list of {len(spec.choices)} options")
-            yield replace(row, columns={**row.columns, **dict(zip(spec.choices, choices, strict=True))})
+            asked = {**passage, "questions": question, "answers": answer, "options": choices}
+            yield with_options(spec, Record(file, f"1, question {number}", asked), "options")
+
+
+def with_options(spec: TaskSpec, row: Record, column: str) -> Record:
+    """The row with each of the options that a column lists under the column of its choice."""
+    n_options = len(spec.choices)
+    options = row.listed(column, f"a list of {n_options} options", length=n_options)
+    return replace(row, columns={**row.columns, **dict(zip(spec.choices, options, strict=True))})
 
 
 READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
