@@ -68,21 +68,21 @@ def refuse_password(address: str) -> None:
         )
 
 
-def refuse_recorded(found: object) -> None:
+def refuse_recorded(given: object) -> None:
     """Refuse an address that its form has recorded with what must not be: it was filled in a browser, or by a program.
 
-    :param found: the address, or lists and tables that may hold one.
+    :param given: the address, or lists and tables that may hold one.
     :raises InputError: as :func:`refuse_password`, or it is signed.
     """
-    if isinstance(found, Mapping):
-        found = [*found, *found.values()]
-    if isinstance(found, list | tuple):
-        for each in found:
+    if isinstance(given, Mapping):
+        given = [*given, *given.values()]
+    if isinstance(given, list | tuple):
+        for each in given:
             refuse_recorded(each)
-    if isinstance(found, str):
-        refuse_password(found)
-        if _apart(found)[1]:
-            raise InputError(f"{_apart(found)[0]}: found it signed in a form, expected that on the command line alone")
+    if isinstance(given, str):
+        refuse_password(given)
+        if _apart(given)[1]:
+            raise InputError(f"{_apart(given)[0]}: found it signed in a form, expected that on the command line alone")
 
 
 def unsigned(address: str) -> str:

@@ -19,13 +19,13 @@ def apart(work: Callable[[], Result], seconds: float | None = None) -> Result:
     :param seconds: for how long it is waited for; None: however long it takes.
     :raises TimeoutError: it takes longer; the thread goes on, until this process ends at the latest.
     """
-    found: Future[Result] = Future()
+    outcome: Future[Result] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work())
+            outcome.set_result(work())
         except BaseException as error:  # that of who waits
-            found.set_exception(error)
+            outcome.set_exception(error)
 
     threading.Thread(target=copy_context().run, args=(run,), name="work apart", daemon=True).start()
-    return found.result(seconds)
+    return outcome.result(seconds)

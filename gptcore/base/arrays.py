@@ -47,9 +47,9 @@ def read_arrays(path: Path, names: Collection[str], holds: str) -> dict[str, NDA
     :raises InputError: no such file, no safetensors, or other names.
     """
     try:
-        found: dict[str, NDArray[Any]] = load_file(str(path))
+        arrays: dict[str, NDArray[Any]] = load_file(str(path))
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be read ({error}); expected {holds}") from None
-    if found.keys() != set(names):
-        raise InputError(f"{path}: found {', '.join(sorted(found))}; expected {holds}: {', '.join(names)}")
-    return found
+    if arrays.keys() != set(names):
+        raise InputError(f"{path}: found {', '.join(sorted(arrays))}; expected {holds}: {', '.join(names)}")
+    return arrays

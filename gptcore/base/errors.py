@@ -41,14 +41,14 @@ def unwritable(error: BaseException) -> tuple[str, str] | None:
 
     A second try does not mend it, but somebody who makes room does.
     """
-    found: BaseException | None = error
-    while found is not None:
+    cause: BaseException | None = error
+    while cause is not None:
         for number, words in _UNWRITABLE.items():
-            if isinstance(found, OSError) and found.errno == number:
-                return words[0], str(found.filename2 or found.filename or "")  # a copy: what was written, not read
-            if any(word in str(found) for word in words):
+            if isinstance(cause, OSError) and cause.errno == number:
+                return words[0], str(cause.filename2 or cause.filename or "")  # a copy: what was written, not read
+            if any(word in str(cause) for word in words):
                 return words[0], ""
-        found = found.__cause__ or found.__context__
+        cause = cause.__cause__ or cause.__context__
     return None
 
 

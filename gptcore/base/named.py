@@ -38,8 +38,8 @@ class Named(Mapping[str, Value]):
 
     @cached_property
     def _theirs(self) -> dict[str, Value]:
-        found = [point.load() for point in entry_points(group=self._group)]
-        return {value.name: value for value in found if value.name not in self._ours}
+        loaded = [point.load() for point in entry_points(group=self._group)]
+        return {value.name: value for value in loaded if value.name not in self._ours}
 
     def __getitem__(self, name: str) -> Value:
         return self._ours[name] if name in self._ours else self._theirs[name]

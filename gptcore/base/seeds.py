@@ -44,11 +44,11 @@ def sample_bits(seed: int, numbers: npt.NDArray[np.int64], count: int) -> Bits:
     counts = -(-count // _PER_COUNT)
     if not len(numbers):
         return np.empty((0, count), np.uint64)
-    found = []
+    drawn = []
     for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):  # of consecutive samples
         generator = np.random.Philox(key=seed, counter=int(run[0]) * counts)
-        found.append(generator.random_raw(len(run) * counts * _PER_COUNT).reshape(len(run), -1))
-    return np.concatenate(found)[:, :count]
+        drawn.append(generator.random_raw(len(run) * counts * _PER_COUNT).reshape(len(run), -1))
+    return np.concatenate(drawn)[:, :count]
 
 
 def uniforms(bits: Bits) -> npt.NDArray[np.float64]:

@@ -125,7 +125,7 @@ def flatten(settings: Mapping[str, Any], joint: str = ".") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}{joint}{inner}": found for inner, found in flatten(value, joint).items()}
+            flat |= {f"{name}{joint}{inner}": item for inner, item in flatten(value, joint).items()}
         else:
             flat[str(name)] = value
     return flat
@@ -149,9 +149,9 @@ def replace_settings(config: Settings, values: Any, where: str) -> Settings:
     """
     if not isinstance(values, Mapping):
         raise InputError(f"{where} = {values!r}; expected a table of settings")
-    found = {name: checked_value(type(config), name, value, where) for name, value in values.items()}
+    fields = {name: checked_value(type(config), name, value, where) for name, value in values.items()}
     try:
-        return dataclasses.replace(config, **found)
+        return dataclasses.replace(config, **fields)
     except InputError as error:  # of values that do not fit each other, or make no sense
         source, _, section = where.rpartition(": ")
         if not source:

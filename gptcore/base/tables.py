@@ -12,8 +12,8 @@ def read_table(module: str, name: str) -> dict[str, Any]:
 
     :param module: the module's ``__file__``.
     """
-    found: dict[str, Any] = as_tuples(tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8")))
-    return found
+    table: dict[str, Any] = as_tuples(tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8")))
+    return table
 
 
 def as_tuples(value: Any) -> Any:

@@ -83,13 +83,13 @@ class PieceTable:
         path = folder / PIECES_FILE
         require(path.is_file(), f"{folder}: no {PIECES_FILE} here, expected shards with sentence borders")
         types = {"n_vocab": int, **dict.fromkeys(_ROLES, int), "special": list, "tail": list}
-        found = read_object(path, _WHAT, types)
-        n_vocab = found["n_vocab"]
-        special, tail = (_flags(found[name], n_vocab, f"{path}: {name}") for name in ("special", "tail"))
+        listed = read_object(path, _WHAT, types)
+        n_vocab = listed["n_vocab"]
+        special, tail = (_flags(listed[name], n_vocab, f"{path}: {name}") for name in ("special", "tail"))
         for role in _ROLES:
-            if not (0 <= found[role] < n_vocab and special[found[role]]):
-                raise InputError(f"{path}: {role} = {found[role]}, expected one of the special ids")
-        return cls(n_vocab, **{role: found[role] for role in _ROLES}, special=special, tail=tail)
+            if not (0 <= listed[role] < n_vocab and special[listed[role]]):
+                raise InputError(f"{path}: {role} = {listed[role]}, expected one of the special ids")
+        return cls(n_vocab, **{role: listed[role] for role in _ROLES}, special=special, tail=tail)
 
 
 def _flags(listed: list[Any], n_vocab: int, where: str) -> npt.NDArray[np.bool_]:
@@ -190,15 +190,15 @@ def _together(
     places = np.argsort(np.where(begins, order, np.iinfo(np.uint64).max), axis=1, kind="stable")
     n_words = begins.sum(1)
     chosen = np.zeros((n_rows, length + 1), bool)  # the last one: behind the end
-    found = np.zeros(n_rows, np.int64)
+    n_chosen = np.zeros(n_rows, np.int64)
     positions = np.arange(length + 1)
     for turn in range(int(n_words.max(initial=0))):
-        open_ = (found < wanted) & (turn < n_words)
+        open_ = (n_chosen < wanted) & (turn < n_words)
         if not open_.any():
             break
         start = places[:, turn]
         ends = stops[:, rows, start]  # [N, B]
-        fits = (ends - start <= wanted - found) & (np.arange(ngrams)[:, None] <= sizes[rows, start])
+        fits = (ends - start <= wanted - n_chosen) & (np.arange(ngrams)[:, None] <= sizes[rows, start])
         longest = fits.sum(0) - 1  # ends only grow, so what fits comes first
         open_ &= longest >= 0
         end = ends[np.maximum(longest, 0), rows]
@@ -207,7 +207,7 @@ def _together(
             taken |= (ends[number] < end) & chosen[rows, ends[number]]
         end = np.where(open_ & ~taken, end, start)
         chosen |= (positions >= start[:, None]) & (positions < end[:, None])
-        found += end - start
+        n_chosen += end - start
     return chosen[:, :-1]
 
 

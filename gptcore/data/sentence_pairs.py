@@ -119,10 +119,10 @@ class SentenceTable:
         start, stop = int(self._starts[run.start]), int(self._starts[last] + self.lengths[last])
         ids = self._shards.tokens(row)[start:stop]
         kept = ids != self._separator
-        found: npt.NDArray[np.int64] = ids[kept].astype(np.int64)
+        marked: npt.NDArray[np.int64] = ids[kept].astype(np.int64)
         if self._shards.mentions is not None:
-            found |= self._shards.mentions.between(row, start, stop)[kept] << ID_BITS
-        return found
+            marked |= self._shards.mentions.between(row, start, stop)[kept] << ID_BITS
+        return marked
 
     def document(self, sentence: int) -> str:
         """Name of the document that a sentence belongs to."""
@@ -216,8 +216,8 @@ class SentencePairs:
         for begin in range(0, kept, batch_size):
             numbers = chosen[begin : begin + batch_size]
             bits = self._bits(seed, numbers)
-            found = [self._sample(runs[number], self._room, row) for number, row in zip(numbers, bits, strict=True)]
-            yield numbers, self._padded(found)
+            samples = [self._sample(runs[number], self._room, row) for number, row in zip(numbers, bits, strict=True)]
+            yield numbers, self._padded(samples)
 
     # --- one sample -------------------------------------------------------------------------------------------------
 

@@ -63,9 +63,9 @@ class Mentions:
         """The entities of a stretch of a row: [stop - start], 1 + the entity's number, 0 where no mention begins."""
         first, last = np.searchsorted(self.rows, [row, row + 1])
         first, last = first + np.searchsorted(self.places[first:last], [start, stop])
-        found = np.zeros(stop - start, np.int64)
-        found[self.places[first:last] - start] = self.entities[first:last] + 1
-        return found
+        dense = np.zeros(stop - start, np.int64)
+        dense[self.places[first:last] - start] = self.entities[first:last] + 1
+        return dense
 
     def save(self, folder: Path) -> None:
         """Write them into a local folder that is there."""
@@ -79,10 +79,10 @@ class Mentions:
         :raises InputError: no such file, or none of this kind.
         """
         path = folder / MENTIONS_FILE
-        found = read_arrays(path, _COLUMNS, "the mentions of a folder of shards")
-        if len({len(column) for column in found.values()}) > 1:
+        columns = read_arrays(path, _COLUMNS, "the mentions of a folder of shards")
+        if len({len(column) for column in columns.values()}) > 1:
             raise InputError(f"{path}: found columns of several lengths, expected {', '.join(_COLUMNS)} of one")
-        return cls(*(found[name].astype(np.int64) for name in _COLUMNS))
+        return cls(*(columns[name].astype(np.int64) for name in _COLUMNS))
 
 
 # --- shards ---
@@ -251,11 +251,11 @@ class Shards:
     ) -> npt.NDArray[np.int64]:
         """``n_tokens`` ids from each of ``starts`` in each of ``rows``, which are long enough: int64 [N, n_tokens]."""
         files, first = self._file[rows], self._start[rows] + starts
-        found = np.empty((len(rows), n_tokens), np.int64)
+        cut = np.empty((len(rows), n_tokens), np.int64)
         for number in np.unique(files):
             its = files == number
-            found[its] = self._values[number][first[its, None] + np.arange(n_tokens)]
-        return found
+            cut[its] = self._values[number][first[its, None] + np.arange(n_tokens)]
+        return cut
 
     def document(self, row: int) -> str:
         """Name (content hash) of the document that a row belongs to."""
@@ -290,13 +290,13 @@ class Shards:
 
 
 def _read_index(where: Path) -> dict[str, Any]:
-    found = read_object(where, _WHAT, {"n_vocab": int, "n_tokens": int, "n_documents": int, "files": list})
-    for number, entry in enumerate(found["files"]):
+    index = read_object(where, _WHAT, {"n_vocab": int, "n_tokens": int, "n_documents": int, "files": list})
+    for number, entry in enumerate(index["files"]):
         fields = {"name": str, "n_rows": int, "n_tokens": int, "sha256": str}
         name = checked_object(entry, f"{where}: files[{number}]", "a JSON object", fields)["name"]
         if not 0 < len(name) <= _LONGEST_NAME or "\0" in name:
             raise InputError(f"{where}: files[{number}]: found the name {name!r:.60}, expected that of a file")
-    return found
+    return index
 
 
 def _open_file(path: Path, entry: dict[str, Any]) -> pa.RecordBatch:

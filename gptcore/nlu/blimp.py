@@ -74,14 +74,14 @@ def blimp_fingerprint(datasets_url: str) -> str:
 
     :raises InputError: one is missing.
     """
-    found = {}
+    prints = {}
     for name in (f"{FOLDER}/{paradigm}.jsonl" for paradigm in PARADIGMS):
         url = f"{datasets_url.rstrip('/')}/{name}"
         try:
-            found[name] = file_fingerprint(url)
+            prints[name] = file_fingerprint(url)
         except OSError as error:
             raise unreadable(url, error) from error
-    return sha256_json(found)
+    return sha256_json(prints)
 
 
 ZERO_SHOT_TASKS = ("cola", "sst2", "race", "dprd")
@@ -105,6 +105,6 @@ def available_zero_shot(datasets_url: str) -> list[str]:
     :raises InputError: there is none.
     """
     there = [*available(datasets_url), *(["dprd"] if has_folder("DPRD", datasets_url) else [])]
-    found = [*(task for task in ZERO_SHOT_TASKS if task in there), *([BLIMP] if has_blimp(datasets_url) else [])]
-    require(found, f"{datasets_url}: no data for any of {', '.join(WITHOUT_TRAINING)}")
-    return found
+    tasks = [*(task for task in ZERO_SHOT_TASKS if task in there), *([BLIMP] if has_blimp(datasets_url) else [])]
+    require(tasks, f"{datasets_url}: no data for any of {', '.join(WITHOUT_TRAINING)}")
+    return tasks

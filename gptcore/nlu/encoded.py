@@ -111,18 +111,18 @@ class MarkedWriter:
         """
         texts = {example.fields[-1]: None for example in examples}
         aligned = {text: self._aligner.align(text) for text in texts}
-        found = [aligned[example.fields[-1]] for example in examples]
+        rows = [aligned[example.fields[-1]] for example in examples]
         columns: Mapping[str, list[Any]] = {
             "text": [example.fields[-1] for example in examples],
-            "piece_starts": [each.starts for each in found],
-            "piece_ends": [each.ends for each in found],
+            "piece_starts": [each.starts for each in rows],
+            "piece_ends": [each.ends for each in rows],
             "starts": [[each.start for each in example.annotations] for example in examples],
             "ends": [[each.end for each in example.annotations] for example in examples],
             "names": [[each.name for each in example.annotations] for example in examples],
             "id": [example.id for example in examples],
         }
         self._writer.write_batch(pa.RecordBatch.from_pydict(dict(columns), schema=_SCHEMA))
-        return [each.ids for each in found]
+        return [each.ids for each in rows]
 
 
 def marks_file(folder: Path, split: str) -> Path:
@@ -189,9 +189,9 @@ def encode_task(spec: TaskSpec, datasets_url: str, tokenizer: Tokenizer, out: Pa
     """
     out.mkdir(parents=True, exist_ok=True)
     splits = labelled_splits(spec, datasets_url)
-    found = Findings(spec)
-    read = {split: _encode_split(spec, datasets_url, split, tokenizer, out, found) for split in splits}
-    found.check_scorable()
+    findings = Findings(spec)
+    read = {split: _encode_split(spec, datasets_url, split, tokenizer, out, findings) for split in splits}
+    findings.check_scorable()
     report: dict[str, Any] = {
         **task_settings(spec),
         "note": spec.note,
@@ -200,7 +200,7 @@ def encode_task(spec: TaskSpec, datasets_url: str, tokenizer: Tokenizer, out: Pa
         "n_vocab": tokenizer.n_vocab,
         **({"specials": tokenizer.specials._asdict()} if tokenizer.specials else {}),
         "splits": read,
-        "findings": list(found.notes()),
+        "findings": list(findings.notes()),
     }
     write_json_atomic(out / "meta.json", report)
     return report
@@ -227,7 +227,7 @@ def dataset_fingerprint(spec: TaskSpec, datasets_url: str) -> str:
 
 
 def _encode_split(
-    spec: TaskSpec, datasets_url: str, split: str, tokenizer: Tokenizer, out: Path, found: Findings
+    spec: TaskSpec, datasets_url: str, split: str, tokenizer: Tokenizer, out: Path, findings: Findings
 ) -> dict[str, Any]:
     dropped, subsets, labels = Counter[str](), Counter[str](), Counter[str]()
     rows = tokens = longest = 0
@@ -243,8 +243,8 @@ def _encode_split(
             subsets.update(example.subset for example in batch if example.subset)
             labels.update(name for example in batch for name in form.counted(spec, example))
             for example in batch:
-                found.add(split, example)
-    found.dropped.update(dropped)
+                findings.add(split, example)
+    findings.dropped.update(dropped)
     return {
         "rows": rows,
         "published": spec.published_rows(split),
@@ -351,8 +351,8 @@ def encoded_task(folder: Path, name: str) -> TaskSpec:
 
 def recorded_pieces(folder: Path) -> Specials | None:
     """The ids of the special pieces of the vocabulary that a folder's rows are encoded with; None: it has none."""
-    found = read_json(Path(folder) / "meta.json").get("specials")
-    return None if found is None else Specials(**found)
+    roles = read_json(Path(folder) / "meta.json").get("specials")
+    return None if roles is None else Specials(**roles)
 
 
 def encoded_splits(folder: Path) -> list[str]:

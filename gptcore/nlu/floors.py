@@ -123,13 +123,13 @@ def _word_features(train: Sequence[str], dev: Sequence[str]) -> tuple[csr_matrix
 
 def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> NDArray[np.float64]:
     """(rows, or rows x answers; features)."""
-    found = []
+    features = []
     for row in rows:
         asked, *others = (" ".join(row.fields), *row.choices) if row.choices else row.fields
         one = Counter(_tokens(asked))
         sides = (Counter(_tokens(text)) for text in others)
-        found += [_shared(one, other, weight, spec.symmetric) for other in sides]
-    return np.asarray(found)
+        features += [_shared(one, other, weight, spec.symmetric) for other in sides]
+    return np.asarray(features)
 
 
 def _shared(one: Counter[str], other: Counter[str], weight: _Weights, symmetric: bool) -> list[float]:
@@ -244,7 +244,7 @@ def commonest_answer(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Exa
 def answer_by_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
     """What words alone tell of a passage (this module's introduction); the result is :func:`commonest_answer`'s."""
     weight = _word_weights({row.fields[1] for row in (*train, *dev)}, _words_of)
-    found = [_by_words(row, weight) for row in dev]
+    answers = [_by_words(row, weight) for row in dev]
     threshold = math.inf
     if len(spec.labels) > 1:
         fitted = [_by_words(row, weight) for row in train]
@@ -253,7 +253,7 @@ def answer_by_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Exam
             np.asarray([token_f1(text, _golds(row), True) for (text, _), row in zip(fitted, train, strict=True)]),
             np.asarray([token_f1("", _golds(row), True) for row in train]),
         )
-    return _span_scores(spec, [text if -shared <= threshold else "" for text, shared in found], dev)
+    return _span_scores(spec, [text if -shared <= threshold else "" for text, shared in answers], dev)
 
 
 def _golds(row: Example) -> list[str]:
@@ -340,7 +340,7 @@ def _phrases(train: Sequence[Example]) -> dict[tuple[str, ...], str]:
         words = _words(row)
         for kind, start, end in entities([word.name for word in row.annotations]):
             kinds[tuple(words[start:end])][kind] += 1
-    return {phrase: min(found, key=lambda kind: (-found[kind], kind)) for phrase, found in kinds.items()}
+    return {phrase: min(times, key=lambda kind: (-times[kind], kind)) for phrase, times in kinds.items()}
 
 
 def _matched(words: Sequence[str], known: dict[tuple[str, ...], str]) -> list[str]:

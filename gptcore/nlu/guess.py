@@ -165,14 +165,14 @@ class _Rows:
     def labels(self, name: str) -> list[str]:
         """The labels in a column, in their one spelling; what is none, in Python's."""
         form = FORMS["labels" if self.several(name) else "single"]
-        found = [label for value in self.values(name) for label in form.label_texts(value)]
-        return [label if isinstance(label, str) else repr(label) for label in found]
+        spelled = [label for value in self.values(name) for label in form.label_texts(value)]
+        return [label if isinstance(label, str) else repr(label) for label in spelled]
 
     def numbers(self, name: str) -> list[float]:
         """The numbers that stand in a column; none where something else does."""
         given = [grade_of(label) for label in self.labels(name) if label != MISSING]
-        found = [number for number in given if number is not None and math.isfinite(number)]
-        return found if len(found) == len(given) else []
+        grades = [number for number in given if number is not None and math.isfinite(number)]
+        return grades if len(grades) == len(given) else []
 
     def grades(self, name: str) -> list[float]:
         """The numbers of a column that is called after grades, or in which some have a fraction; else none."""
@@ -193,11 +193,11 @@ def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
     named = [name for name in called if not of_texts(rows.labels(name))]
     named = named or [name for name in called if few(rows.labels(name), named=True)]
     unnamed = [name for name in rows.but() if few([each for each in rows.labels(name) if each])]
-    found = named or unnamed or list(filter(rows.grades, rows.but()))
-    if len(found) == 1:
-        n_values = len(set(rows.labels(found[0])))
-        return found[0], "by its name" if named else f"{n_values} different values in {len(rows.rows)} rows"
-    which = f"{', '.join(found)}, each of which could be the label" if found else ", ".join(rows.names)
+    candidates = named or unnamed or list(filter(rows.grades, rows.but()))
+    if len(candidates) == 1:
+        n_values = len(set(rows.labels(candidates[0])))
+        return candidates[0], "by its name" if named else f"{n_values} different values in {len(rows.rows)} rows"
+    which = f"{', '.join(candidates)}, each of which could be the label" if candidates else ", ".join(rows.names)
     raise InputError(f"{rows.url}: found the columns {which}, expected --label COLUMN")
 
 
@@ -229,10 +229,10 @@ def _texts(rows: _Rows, label: str, labels: Sequence[str]) -> Fields:
 
 
 def _pair(fields: list[str], rows: _Rows, label: str, why: str) -> Fields:
-    found: Fields = {"form": ("pair", "two texts with one label"), "fields": (fields, why)}
+    described: Fields = {"form": ("pair", "two texts with one label"), "fields": (fields, why)}
     if rows.grades(label) or _ALIKE.search(" ".join([label, *set(rows.labels(label))])):
-        found["symmetric"] = (True, "neither text is the first one by nature")
-    return found
+        described["symmetric"] = (True, "neither text is the first one by nature")
+    return described
 
 
 def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str]) -> list[str]:
@@ -282,15 +282,15 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]
     for row in itertools.chain(*(part.rows for part in parts)):
         if odd := [each for each in form.label_texts(row.columns.get(label)) if not isinstance(each, str)]:
             raise row.error(label, show(odd[0]), "text, a number or a truth value")
-    found = {each for part in parts for each in part.labels(label)}
-    tags = "O" in found and len(found) > 1 and all(re.fullmatch("O|[BI]-.+", each) for each in found)
+    there = {each for part in parts for each in part.labels(label)}
+    tags = "O" in there and len(there) > 1 and all(re.fullmatch("O|[BI]-.+", each) for each in there)
     require(not tags, f"{place}: found tags of words; expected a label a row, as no own task is of the form tags")
     none = set() if form.several else {MISSING, _NO_LABEL}
-    if unknown := next((each for each in given if label_text(each) not in found), ""):
-        raise InputError(f"--labels: found {unknown!r}, which no row has; {nearest(unknown, sorted(found - none))}")
-    dropped = found - {*map(label_text, given)} if given else found & none
-    others = found - dropped - {"-1"}
-    if not given and "-1" in found and len(others) > 1 and others == {*map(str, range(len(others)))}:
+    if unknown := next((each for each in given if label_text(each) not in there), ""):
+        raise InputError(f"--labels: found {unknown!r}, which no row has; {nearest(unknown, sorted(there - none))}")
+    dropped = there - {*map(label_text, given)} if given else there & none
+    others = there - dropped - {"-1"}
+    if not given and "-1" in there and len(others) > 1 and others == {*map(str, range(len(others)))}:
         expected = "--labels=-1,0,1 where it is a class, --labels 0,1 where such rows have none"
         require(len(others) > 2, f"{place}: found -1 beside 0 and 1, expected {expected}")
         dropped = dropped | {"-1"}
@@ -298,7 +298,7 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]
     if form.graded and not given and (grades := [grade for part in parts for grade in part.grades(label)]):
         fields["score_range"] = ([math.floor(min(grades)), math.ceil(max(grades))], "grades")
         return {**fields, "metrics": (["pearson", "spearman"], "")}
-    labels = list(given or form.labels_of(_BARE, ((parts[0].rows[0], each) for each in found - dropped)))
+    labels = list(given or form.labels_of(_BARE, ((parts[0].rows[0], each) for each in there - dropped)))
     n_labels = f"{place}: found {len(labels):,} different ({show(labels[:_LISTED])})"
     require(2 <= len(labels) <= form.most_labels, f"{n_labels}, expected 2 to {form.most_labels}, or another --label")
     if len(labels) <= _LISTED or given or len(parts) > 1:

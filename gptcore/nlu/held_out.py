@@ -87,8 +87,8 @@ def parts_of_texts(texts: Sequence[Ids]) -> Iterator[tuple[int, int]]:
     sums[1:] = ((np.concatenate(texts).astype(np.uint64) + np.uint64(1)) * powers).cumsum()
 
     def codes(begins: NDArray[np.int64], size: int) -> NDArray[np.uint64]:
-        found: NDArray[np.uint64] = (sums[begins + size] - sums[begins]) * inverses[begins]
-        return found
+        hashes: NDArray[np.uint64] = (sums[begins + size] - sums[begins]) * inverses[begins]
+        return hashes
 
     ends = (starts + sizes)[owner]
     for size in np.unique(sizes[(sizes > 0) & (sizes <= _LONGEST_PART)]):
@@ -97,9 +97,9 @@ def parts_of_texts(texts: Sequence[Ids]) -> Iterator[tuple[int, int]]:
         begins = np.flatnonzero((np.arange(len(owner)) + size <= ends) & (sizes[owner] > size))
         runs = codes(begins, size)
         places = np.searchsorted(wanted, runs).clip(max=len(wanted) - 1)
-        found = wanted[places] == runs
-        known, at = np.unique(places[found], return_index=True)  # the first of equal ones
-        wholes = dict(zip(known.tolist(), owner[begins[found][at]].tolist(), strict=True))
+        matched = wanted[places] == runs
+        known, at = np.unique(places[matched], return_index=True)  # the first of equal ones
+        wholes = dict(zip(known.tolist(), owner[begins[matched][at]].tolist(), strict=True))
         for text, place in zip(same.tolist(), which.tolist(), strict=True):
             if place in wholes:
                 yield text, wholes[place]

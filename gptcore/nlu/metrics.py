@@ -60,8 +60,8 @@ def micro_f1(predictions: Values, labels: Values) -> float:
     :param predictions: (N,) sets of labels as :mod:`gptcore.nlu.forms.labels` numbers them, as ``labels`` are.
     """
     right = sizes((predictions.astype(np.int64) & labels.astype(np.int64)).astype(np.float64)).sum()
-    found = sizes(predictions).sum() + sizes(labels).sum()
-    return float(2 * right / found) if found else 0.0
+    either = sizes(predictions).sum() + sizes(labels).sum()
+    return float(2 * right / either) if either else 0.0
 
 
 def matthews(predictions: Values, labels: Values) -> float:
@@ -181,13 +181,13 @@ def of_parts(
     subsets: Sequence[str] | None,
 ) -> dict[str, float]:
     """``score``, what is measured over all rows, and the same of each part that has rows, as :func:`score` names it."""
-    found = {"score": measure(predictions, labels)}
+    scores = {"score": measure(predictions, labels)}
     parts = np.asarray(subsets if subsets is not None else [""] * len(labels))
     for part in spec.subsets:
         rows = parts == part
         if rows.any():
-            found[part] = measure(predictions[rows], labels[rows])
-    return found | ({spec.name: found["score"]} if spec.subsets and spec.name in spec.paper else {})
+            scores[part] = measure(predictions[rows], labels[rows])
+    return scores | ({spec.name: scores["score"]} if spec.subsets and spec.name in spec.paper else {})
 
 
 def leaderboard_cells(spec: TaskSpec, scores: dict[str, float]) -> dict[str, float]:
@@ -233,8 +233,8 @@ def score_stderrs(
     :return: ``score_stderr``, and ``<column>_stderr`` for each leaderboard column that ``score`` gives.
     """
     predicted, expected = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    found = of_parts(spec, partial(_stderr, spec), predicted, expected, subsets)
-    return {f"{name}_stderr": value for name, value in found.items()}
+    errors = of_parts(spec, partial(_stderr, spec), predicted, expected, subsets)
+    return {f"{name}_stderr": value for name, value in errors.items()}
 
 
 def _stderr(spec: TaskSpec, predictions: Values, labels: Values) -> float:
@@ -276,11 +276,11 @@ def label_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
     form = form_of(spec)
 
     def number(line: int, row: Mapping[str, Any], name: str) -> float:
-        found = form.number_of(spec, row[name])
-        if found is None:
+        value = form.number_of(spec, row[name])
+        if value is None:
             expected = form.spelled_in_words(spec)
             raise InputError(f"{path}, line {line}: {name}: found {row[name]!r}, expected {expected}")
-        return found
+        return value
 
     pairs = np.asarray([[number(*row, name) for name in ("prediction", "label")] for row in rows])
     return score_stderrs(spec, pairs[:, 0], pairs[:, 1], [str(row["subset"]) for _, row in rows])

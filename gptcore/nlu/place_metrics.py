@@ -37,8 +37,8 @@ def _golds(golds: Sequence[str], may_lack: bool) -> list[str]:
 
     In version 2.0 those of which nothing is left do not count, and where none is left no answer is right.
     """
-    found = [normalised_answer(gold) for gold in golds]
-    return [gold for gold in found if gold] or [""] if may_lack else found
+    answers = [normalised_answer(gold) for gold in golds]
+    return [gold for gold in answers if gold] or [""] if may_lack else answers
 
 
 def exact_match(prediction: str, golds: Sequence[str], may_lack: bool) -> float:
@@ -117,16 +117,16 @@ def best_threshold(
 
 def entities(tags: Sequence[str]) -> set[Entity]:
     """The entities of a text, from a tag a word: "O", "B-KIND" or "I-KIND"."""
-    found: set[Entity] = set()
+    named: set[Entity] = set()
     kind, start = "", 0
     for at, tag in enumerate([*tags, "O"]):
         prefix, _, its_kind = tag.partition("-")
         if kind and (prefix != "I" or its_kind != kind):
-            found.add((kind, start, at))
+            named.add((kind, start, at))
             kind = ""
         if prefix != "O" and not kind:
             kind, start = its_kind, at
-    return found
+    return named
 
 
 def entity_counts(predicted: Sequence[str], gold: Sequence[str]) -> tuple[int, int, int]:

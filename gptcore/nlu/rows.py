@@ -226,10 +226,10 @@ class WindowRows(Rows):
 
     def of_rows(self) -> list[list[int]]:
         """The numbers of each row's windows."""
-        found: list[list[int]] = [[] for _ in range(self.n_rows)]
+        numbers: list[list[int]] = [[] for _ in range(self.n_rows)]
         for number, window in enumerate(self.windows):
-            found[window.row].append(number)
-        return found
+            numbers[window.row].append(number)
+        return numbers
 
 
 Targets = Callable[[TaskSpec, Sequence[Window], Sequence[MarkedExample], int], NDArray[np.int64]]
@@ -275,8 +275,8 @@ def _words_at(windows: Sequence[Window], examples: Sequence[MarkedExample]) -> I
 
 def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
     """(B, T, F) what the word looks like that each piece of a passage begins in, at the piece's position."""
-    found = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
-    for row, window, example in zip(found, windows, examples, strict=True):
+    looks = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
+    for row, window, example in zip(looks, windows, examples, strict=True):
         pieces = example.piece_starts[window.start : window.end]
         if not len(pieces):  # control characters alone
             continue
@@ -285,13 +285,13 @@ def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExampl
         starts, features = (np.asarray(part) for part in zip(*words, strict=True))
         at = np.searchsorted(starts, pieces, side="right") - 1
         row[window.first : window.first + len(at)] = features[np.maximum(at, 0)]
-    return found
+    return looks
 
 
 def covered(example: MarkedExample, start: int, end: int) -> NDArray[np.int64]:
     """The pieces that stand for any of the characters ``start`` to ``end`` of a row's text."""
-    found: NDArray[np.int64] = np.flatnonzero((example.piece_ends > start) & (example.piece_starts < end))
-    return found
+    pieces: NDArray[np.int64] = np.flatnonzero((example.piece_ends > start) & (example.piece_starts < end))
+    return pieces
 
 
 def span_target(window: Window, example: MarkedExample) -> tuple[int, int]:
@@ -309,11 +309,11 @@ def span_target(window: Window, example: MarkedExample) -> tuple[int, int]:
 def first_pieces(example: MarkedExample) -> NDArray[np.int64]:
     """(W,) the first piece of each word; -1 for one without any (control characters alone)."""
     starts = np.asarray([word.start for word in example.annotations])
-    found = np.searchsorted(example.piece_ends, starts, side="right")  # the first one that ends behind the word's start
+    pieces = np.searchsorted(example.piece_ends, starts, side="right")  # the first that ends behind the word's start
     ends = np.asarray([word.end for word in example.annotations])
-    inside = found < len(example.piece_starts)
-    inside[inside] = example.piece_starts[found[inside]] < ends[inside]
-    return np.where(inside, found, -1)
+    inside = pieces < len(example.piece_starts)
+    inside[inside] = example.piece_starts[pieces[inside]] < ends[inside]
+    return np.where(inside, pieces, -1)
 
 
 def speakers(windows: Sequence[Window], n_pieces: int) -> NDArray[np.int64]:
@@ -322,11 +322,11 @@ def speakers(windows: Sequence[Window], n_pieces: int) -> NDArray[np.int64]:
     That is min(pieces before it, pieces behind it) + 0.01 x the window's length; of equals the first.
     """
     best = np.full(n_pieces, -np.inf)
-    found = np.zeros(n_pieces, dtype=np.int64)
+    speaking = np.zeros(n_pieces, dtype=np.int64)
     for number, window in enumerate(windows):
         at = np.arange(window.end - window.start)
         context = np.minimum(at, len(at) - 1 - at) + 0.01 * len(at)
         better = context > best[window.start : window.end]
         best[window.start : window.end][better] = context[better]
-        found[window.start : window.end][better] = number
-    return found
+        speaking[window.start : window.end][better] = number
+    return speaking

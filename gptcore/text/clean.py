@@ -154,8 +154,8 @@ def _odd(text: str) -> list[int]:
     plain |= ((first == 0xCA) & (second == 0xBC)) | ((first == 0x0D) & (second == 0x0A))  # U+02BC; an end of DOS
     wide = np.sum([first >= lead for lead in (0xC0, 0xE0, 0xF0)], axis=0)
     characters = marks - np.cumsum(wide) + wide
-    found: list[int] = characters[~plain].tolist()
-    return found
+    places: list[int] = characters[~plain].tolist()
+    return places
 
 
 def _split(text: str) -> Iterator[str]:

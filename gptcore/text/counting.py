@@ -181,15 +181,15 @@ def _write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
 
 def _least(frequencies: Iterable[tuple[Ints, Ints]]) -> int:
     """How often a word has to come so that at most MAX_WORDS do."""
-    found: Counter[int] = Counter()
+    words_of: Counter[int] = Counter()
     for times, words in frequencies:
-        found.update(dict(zip(times.tolist(), words.tolist(), strict=True)))
-    least, kept, total = 1, 0, sum(found.values())
-    for n in sorted(found, reverse=True):
-        if kept + found[n] > MAX_WORDS:
+        words_of.update(dict(zip(times.tolist(), words.tolist(), strict=True)))
+    least, kept, total = 1, 0, sum(words_of.values())
+    for n in sorted(words_of, reverse=True):
+        if kept + words_of[n] > MAX_WORDS:
             least = n + 1
             told = "tokenizer: %d distinct words; learnt from the %d that come %d times or more"
             _log.warning(told, total, kept, least)
             break
-        kept += found[n]
+        kept += words_of[n]
     return least

@@ -61,12 +61,12 @@ def read_part(path: Path) -> Iterator[tuple[int, str, str]]:
 
 def read_sources(folder: Path) -> dict[str, str]:
     """Hash of each document of a cleaned corpus -> the file that it came from; its text is not read."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for path in (path for split in SPLITS for path in part_files(folder, split)):
         with pa.memory_map(str(path)) as file:
             rows = pa.ipc.open_file(file).read_all().select(["document", "source"])
-            found.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-    return found
+            sources.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    return sources
 
 
 class Parts:

@@ -165,7 +165,7 @@ def near_duplicates(
     :param least: similarity from which on two documents count as nearly the same.
     """
     width = PERMUTATIONS // _BANDS
-    found: dict[int, tuple[int, float]] = {}
+    earliest: dict[int, tuple[int, float]] = {}
     for band in range(_BANDS):
         keys = signatures[:, band * width : (band + 1) * width].view(f"V{4 * width}")[:, 0][numbers]
         order = np.argsort(keys, kind="stable")
@@ -178,10 +178,10 @@ def near_duplicates(
             for before, later in pairwise(group):
                 for earlier in {group[0], before}:
                     similarity = float((signatures[earlier] == signatures[later]).mean())
-                    known = found.get(later)
+                    known = earliest.get(later)
                     if similarity >= least and (known is None or earlier < known[0]):
-                        found[later] = (earlier, similarity)
-    return [NearDuplicate(later, *earlier) for later, earlier in sorted(found.items())]
+                        earliest[later] = (earlier, similarity)
+    return [NearDuplicate(later, *earlier) for later, earlier in sorted(earliest.items())]
 
 
 # --- what is decided ---
@@ -229,7 +229,7 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
 
     :raises InputError: see :func:`gptcore.text.sources.read_documents`.
     """
-    found, borders, total, broken = bytearray(), [0], Read(), dict[int, Read]()
+    records, borders, total, broken = bytearray(), [0], Read(), dict[int, Read]()
     compared = config.drop_duplicates and config.near_duplicates < 1
     for number, source in enumerate(sources):
         read = Read()
@@ -244,13 +244,13 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
                     unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
                 if compared:
                     sketch.update(encoded)
-            found += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
-            found += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
+            records += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
+            records += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
         if read.undecodable:
             broken[number] = read
         total += read
-        borders.append(len(found) // STATS.itemsize)
-    return Scanned(np.frombuffer(bytes(found), STATS), np.array(borders), total, broken)
+        borders.append(len(records) // STATS.itemsize)
+    return Scanned(np.frombuffer(bytes(records), STATS), np.array(borders), total, broken)
 
 
 def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, list[NearDuplicate]]:
@@ -358,8 +358,8 @@ def cut_in_two(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[s
             if passed + len(held) > cut:
                 break
         window = held[: cut - passed]
-        found = ((window.rfind(border), len(border)) for border in ("\n\n", "\n", " "))
-        end = next((place + size for place, size in found if place >= 0), len(window))
+        cuts = ((window.rfind(border), len(border)) for border in ("\n\n", "\n", " "))
+        end = next((place + size for place, size in cuts if place >= 0), len(window))
         rest.append(held[end:])
         yield held[:end]
 

@@ -89,10 +89,10 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         if not names:
             return None
         require(len(names) <= 1, f"{folder.url}: found {', '.join(names)[:200]}, expected one *{_SUFFIX}")
-        found = folder.settings({"do_lower_case": bool, "keep_accents": bool})
+        settings = folder.settings({"do_lower_case": bool, "keep_accents": bool})
         file = folder.at(names[0])
-        cased = not found["do_lower_case"] if "do_lower_case" in found else None
-        return cls(read_bytes(file), cased=cased, keep_accents=found.get("keep_accents", False), name=file)
+        cased = not settings["do_lower_case"] if "do_lower_case" in settings else None
+        return cls(read_bytes(file), cased=cased, keep_accents=settings.get("keep_accents", False), name=file)
 
     @classmethod
     def from_counts(cls, counts: Counts, n_merges: int) -> Self:
@@ -102,9 +102,9 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         thread.
         """
         model, n_fixed = _learn(counts, n_merges)
-        found = cls(model, cased=False)
-        tell_fewer(found.n_vocab - n_fixed, n_merges, "pieces")
-        return found
+        learnt = cls(model, cased=False)
+        tell_fewer(learnt.n_vocab - n_fixed, n_merges, "pieces")
+        return learnt
 
     @classmethod
     def _counted(cls, text: str) -> Counter[str]:

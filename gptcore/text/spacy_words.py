@@ -165,8 +165,8 @@ class Pieces:
             return flat
         counts = lengths[self._numbers]
         places = np.repeat(ends[self._numbers] - np.cumsum(counts, dtype=np.int32), counts)
-        found: NDArray[np.int32] = flat[places + np.arange(len(places), dtype=np.int32)]
-        return found
+        every: NDArray[np.int32] = flat[places + np.arange(len(places), dtype=np.int32)]
+        return every
 
 
 # --- words ---
@@ -196,12 +196,12 @@ class LineSplitter:
     def words(self, text: str) -> str:
         r"""The words of lines of repaired text, joined by single spaces, "\n" between two lines."""
         self._forget()
-        found = Pieces.of(text)
-        words = list(map(self._known.__getitem__, found.distinct))
+        whole = Pieces.of(text)
+        words = list(map(self._known.__getitem__, whole.distinct))
         if NEIGHBOURS not in words:
-            return found.joined(words)
+            return whole.joined(words)
         marked = [place for place, its in enumerate(words) if its == NEIGHBOURS]
-        parts = ((pieces.joined(words), self.line(line)) for pieces, line in found.lines_apart(marked))
+        parts = ((pieces.joined(words), self.line(line)) for pieces, line in whole.lines_apart(marked))
         return " ".join(filter(None, chain.from_iterable(parts)))
 
     def line(self, line: str) -> str:
@@ -261,16 +261,16 @@ class _Pieces(dict[str, str]):
         either side, a colon, an 's, behind a small letter a full stop. In letters alone its patterns find nothing.
         Then it joins those of these tokens that are a special case together.
         """
-        if piece in self._special_cases or not (found := _PLAIN.fullmatch(piece)):
+        if piece in self._special_cases or not (parts := _PLAIN.fullmatch(piece)):
             return ""
-        if piece == found[2]:
+        if piece == parts[2]:
             return piece.lower()
-        if found[4] and not (found[3] or found[2][-1].islower()):
+        if parts[4] and not (parts[3] or parts[2][-1].islower()):
             return ""
-        tokens = [token for token in found.groups() if token]
+        tokens = [token for token in parts.groups() if token]
         for first, last in combinations(range(len(tokens) + 1), 2):
             part = "".join(tokens[first:last])
-            if part in self._special_cases and (last - first > 1 or part == found[2]):
+            if part in self._special_cases and (last - first > 1 or part == parts[2]):
                 return ""
         return " ".join(tokens).lower()
 

@@ -43,8 +43,8 @@ class TokenizerFolder(Folder):
         if not self.has(SETTINGS_FILE):
             return {}
         url = self.at(SETTINGS_FILE)
-        found = parse_object(read_text(url), url, "an object of settings")
-        given = {name: found[name] for name in types if found.get(name) is not None}
+        written = parse_object(read_text(url), url, "an object of settings")
+        given = {name: written[name] for name in types if written.get(name) is not None}
         return checked_object(given, url, "an object of settings", {name: types[name] for name in given})
 
 
@@ -79,14 +79,14 @@ def parse_object(text: str, name: str, expected: str) -> dict[str, Any]:
     :raises InputError: no JSON, or another value than an object.
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{name}: line {error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
         raise InputError(f"{name}: not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{name}: found a JSON {type(found).__name__}, expected {expected}")
-    return found
+    if not isinstance(value, dict):
+        raise InputError(f"{name}: found a JSON {type(value).__name__}, expected {expected}")
+    return value
 
 
 def read_merges(url: str) -> list[Merge]:

@@ -22,13 +22,13 @@ def word_edges(kind: str, pieces: Sequence[str], special: Collection[int] = ()) 
     :param special: ids of pieces that stand for no text, which are words of their own.
     """
     if kind == "word":
-        found = [ENDS * piece.endswith(_END) for piece in pieces]
+        codes = [ENDS * piece.endswith(_END) for piece in pieces]
     elif kind == "byte-level":
-        found = [BEGINS * (piece[:1] == _SPACE or not piece[:1].isalnum()) for piece in pieces]
+        codes = [BEGINS * (piece[:1] == _SPACE or not piece[:1].isalnum()) for piece in pieces]
     elif kind == "SentencePiece":
-        found = [BEGINS * (piece[:1] == _WORD_MARK or not any(map(str.isalnum, piece))) for piece in pieces]
+        codes = [BEGINS * (piece[:1] == _WORD_MARK or not any(map(str.isalnum, piece))) for piece in pieces]
     else:
-        found = [BEGINS * (piece == _TAIL_MARK or not piece.startswith(_TAIL_MARK)) for piece in pieces]
-    edges = np.array(found, np.uint8)
+        codes = [BEGINS * (piece == _TAIL_MARK or not piece.startswith(_TAIL_MARK)) for piece in pieces]
+    edges = np.array(codes, np.uint8)
     edges[list(special)] = BEGINS | ENDS
     return edges

@@ -103,13 +103,13 @@ class WordPieceTokenizer(WordByWordTokenizer):
     @classmethod
     def _with_settings(cls, vocabulary: Mapping[str, int], folder: TokenizerFolder, name: str) -> WordPieceTokenizer:
         """By the settings beside a vocabulary; without them an uncased one is known by having no upper case."""
-        found = folder.settings({"do_lower_case": bool, "strip_accents": bool, "tokenize_chinese_chars": bool})
+        given = folder.settings({"do_lower_case": bool, "strip_accents": bool, "tokenize_chinese_chars": bool})
         capitals = any(piece != piece.lower() for piece in vocabulary if piece not in SPECIALS)
-        cased = not found["do_lower_case"] if "do_lower_case" in found else capitals
+        cased = not given["do_lower_case"] if "do_lower_case" in given else capitals
         for setting, only in (("strip_accents", not cased), ("tokenize_chinese_chars", True)):
-            if found.get(setting, only) != only:
+            if given.get(setting, only) != only:
                 file = folder.at(SETTINGS_FILE)
-                raise InputError(f"{file}: {setting} = {found[setting]}, expected {only}, as BERT's released code does")
+                raise InputError(f"{file}: {setting} = {given[setting]}, expected {only}, as BERT's released code does")
         return cls(vocabulary, cased=cased, name=name)
 
     @classmethod

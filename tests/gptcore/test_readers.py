@@ -128,58 +128,29 @@ def _fields(spec: TaskSpec, row: Row) -> tuple[str, ...]:
     return row.texts if spec.name != "storycloze" else (" ".join(row.texts),)
 
 
-@settings(max_examples=150)
-@given(
-    texts=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=4),
-    end=st.sampled_from(["\n", "\r\n"]),
-    bom=st.booleans(),
-    last_end=st.booleans(),
-    task=st.sampled_from(["mrpc", "qnli", "scitail", "stsb"]),
-)
-def test_tab_separated_text_of_any_kind_survives(
-    texts: list[tuple[str, str]], end: str, bom: bool, last_end: bool, task: str
-) -> None:
-    spec = REGISTRY[task]
-    label = spec.labels[0] if spec.labels else "2.5"
-    data = written.encode_file(spec, [Row(pair, label) for pair in texts], end=end, bom=bom, last_end=last_end)
-    written.write_bytes(f"memory://tsv/{spec.folder}/{spec.splits['dev'][0].path}", data)
-    assert [example.fields for example in load_task(task, "memory://tsv")] == texts
+TEXTS = {
+    **dict.fromkeys(("mrpc", "qnli", "scitail", "stsb"), st.tuples(CELL, CELL)),
+    "cola": st.tuples(CELL),
+    "snli": st.tuples(ANY_TEXT, ANY_TEXT),
+    "storycloze": st.tuples(*[ANY_TEXT] * 6),
+}
+"""What may stand in the texts of a row, and in its choices behind them, by what each format can hold."""
 
 
-@settings(max_examples=100)
-@given(texts=st.lists(CELL, min_size=1, max_size=4), end=st.sampled_from(["\n", "\r\n"]), last_end=st.booleans())
-def test_text_in_the_last_column_survives(texts: list[str], end: str, last_end: bool) -> None:
-    rows = [Row((text,), "1") for text in texts]
-    written.write_bytes(
-        "memory://last/CoLA/dev.tsv", written.encode_file(REGISTRY["cola"], rows, end=end, last_end=last_end)
-    )
-    assert [example.fields[0] for example in load_task("cola", "memory://last")] == texts
-
-
-@settings(max_examples=100)
-@given(texts=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=4), last_end=st.booleans())
-def test_json_lines_text_survives(texts: list[tuple[str, str]], last_end: bool) -> None:
-    data = written.encode_file(REGISTRY["snli"], [Row(pair, "neutral") for pair in texts], last_end=last_end)
-    written.write_bytes("memory://jsonl/SNLI/snli_1.0_dev.jsonl", data)
-    assert [example.fields for example in load_task("snli", "memory://jsonl")] == texts
-
-
-@settings(max_examples=100)
-@given(
-    stories=st.lists(st.tuples(*[ANY_TEXT] * 6), min_size=1, max_size=3),
-    end=st.sampled_from(["\n", "\r\n"]),
-    bom=st.booleans(),
-)
-def test_quoted_csv_text_survives(stories: list[tuple[str, ...]], end: str, bom: bool) -> None:
-    spec = REGISTRY["storycloze"]
-    rows = [Row(story[:4], "2", story[4:]) for story in stories]
-    source = spec.splits["test"][0]
-    written.write_bytes(
-        written.source_url("memory://csv", spec, source), written.encode_file(spec, rows, end=end, bom=bom)
-    )
-    examples = load_task("storycloze", "memory://csv", "test")
+@pytest.mark.parametrize("task", TEXTS)
+@settings(max_examples=80)
+@given(data=st.data(), end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans(), last_end=st.booleans())
+def test_text_of_any_kind_survives(task: str, data: st.DataObject, end: str, bom: bool, last_end: bool) -> None:
+    """Cells between tabs, a text in the last column, JSON lines, and quoted cells with line breaks in them."""
+    spec, split = REGISTRY[task], "test" if task == "storycloze" else "dev"
+    n_texts, label = len(spec.text_columns), spec.labels[-1] if spec.labels else "2.5"
+    drawn = data.draw(st.lists(TEXTS[task], min_size=1, max_size=4))
+    rows = [Row(texts[:n_texts], label, texts[n_texts:]) for texts in drawn]
+    url = written.source_url("memory://any", spec, spec.splits[split][0])
+    written.write_bytes(url, written.encode_file(spec, rows, end=end, bom=bom, last_end=last_end))
+    examples = load_task(task, "memory://any", split)
     assert [(example.fields, example.choices) for example in examples] == [
-        ((" ".join(row.texts),), row.choices) for row in rows
+        (_fields(spec, row), row.choices) for row in rows
     ]
 
 

@@ -54,8 +54,8 @@ class Choices(Form):
     def label_of(self, spec: TaskSpec, row: Record) -> float:
         """The number of the right choice; a label that is none of the task's may be its text."""
         value = row.value(spec.label)
-        found = label_text(value)
-        if (number := label_number(spec.labels, found)) is None and (number := _by_text(spec)(row, found)) is None:
+        label = label_text(value)
+        if (number := label_number(spec.labels, label)) is None and (number := _by_text(spec)(row, label)) is None:
             expected = f"one of {', '.join(spec.labels)}, or the text of one of the choices"
             raise row.error(spec.label, show(value), expected)
         return number

@@ -36,14 +36,14 @@ def from_number(number: float) -> list[int]:
 
 def as_numbers(members: NDArray[np.bool_]) -> Values:
     """Which labels each row has, [N, K], as one number a row, [N]."""
-    found: Values = members @ (2.0 ** np.arange(members.shape[1]))
-    return found
+    numbers: Values = members @ (2.0 ** np.arange(members.shape[1]))
+    return numbers
 
 
 def from_numbers(numbers: Values, n_labels: int) -> NDArray[np.bool_]:
     """The inverse of :func:`as_numbers`: [N] -> [N, K]."""
-    found: NDArray[np.bool_] = (numbers.astype(np.int64)[:, None] >> np.arange(n_labels) & 1).astype(bool)
-    return found
+    members: NDArray[np.bool_] = (numbers.astype(np.int64)[:, None] >> np.arange(n_labels) & 1).astype(bool)
+    return members
 
 
 def sizes(numbers: Values) -> NDArray[np.int64]:

@@ -51,5 +51,5 @@ def _are_labels(spec: TaskSpec, cells: Sequence[str]) -> bool:
     if spec.score_range:
         low, high = spec.score_range
         return all((grade := grade_of(cell)) is not None and low <= grade <= high for cell in cells)
-    found = [label for cell in cells for label in form_of(spec).label_texts(cell)]
-    return all(label_number(spec.labels, label) is not None for label in found) if spec.labels else few(found)
+    labels = [label for cell in cells for label in form_of(spec).label_texts(cell)]
+    return all(label_number(spec.labels, label) is not None for label in labels) if spec.labels else few(labels)

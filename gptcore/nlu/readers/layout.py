@@ -101,10 +101,10 @@ class _Folder:
 
     def shards(self, stem: str) -> tuple[list[str], int]:
         parent, _, split = stem.rpartition("/")
-        found = {
+        matches = {
             name: _SHARD.fullmatch(name.removeprefix(split)) for name in self._names(parent) if name.startswith(split)
         }
-        if shards := {name: match for name, match in found.items() if match}:
+        if shards := {name: match for name, match in matches.items() if match}:
             numbers = [match["number"] or "00000" for match in shards.values()]
             if twice := next((number for number in numbers if numbers.count(number) > 1), None):
                 names = ", ".join(name for name, number in zip(shards, numbers, strict=True) if number == twice)

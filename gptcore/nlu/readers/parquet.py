@@ -106,9 +106,9 @@ def _check(schema: Any, expected: dict[str, str], url: str, label: str, hub: Hub
                 f"{url}, column {name!r}: found {times} times among {show(schema.names)}, expected once{_source(hub)}"
                 f"{'' if times else did_you_mean(name, schema.names)}"
             )
-        found = schema.field(name).type
-        if not _is(found, kind):
-            raise InputError(f"{url}, column {name!r}: found type {found}, expected {kind}")
+        its_type = schema.field(name).type
+        if not _is(its_type, kind):
+            raise InputError(f"{url}, column {name!r}: found type {its_type}, expected {kind}")
     if hub.classes and (classes := _classes(schema, label, url)) and classes != list(hub.classes):
         raise InputError(
             f"{url}, column {label!r}: found the classes {show(classes)}, expected {', '.join(hub.classes)} in this "
@@ -121,24 +121,24 @@ def _source(hub: HubSet) -> str:
     return f" ({hub.repo})" if hub.repo else ""
 
 
-def _is(found: Any, kind: str) -> bool:
+def _is(its_type: Any, kind: str) -> bool:
     import pyarrow.types as of
 
-    if of.is_dictionary(found):
-        found = found.value_type
+    if of.is_dictionary(its_type):
+        its_type = its_type.value_type
     if kind == _STRINGS:
-        return _is(found, "string") or _is(found, "list of strings")
+        return _is(its_type, "string") or _is(its_type, "list of strings")
     if kind == "list of strings":
-        return (of.is_list(found) or of.is_large_list(found)) and _is(found.value_type, "string")
-    text = _is_text(found)
-    number = of.is_integer(found) or of.is_floating(found) or of.is_boolean(found) or of.is_decimal(found)
+        return (of.is_list(its_type) or of.is_large_list(its_type)) and _is(its_type.value_type, "string")
+    text = _is_text(its_type)
+    number = of.is_integer(its_type) or of.is_floating(its_type) or of.is_boolean(its_type) or of.is_decimal(its_type)
     return text or (kind != "string" and number)
 
 
-def _is_text(found: Any) -> bool:
+def _is_text(its_type: Any) -> bool:
     import pyarrow.types as of
 
-    return bool(of.is_string(found) or of.is_large_string(found) or of.is_string_view(found))
+    return bool(of.is_string(its_type) or of.is_large_string(its_type) or of.is_string_view(its_type))
 
 
 def _classes(schema: Any, label: str, url: str) -> list[str] | None:
@@ -155,10 +155,10 @@ def _classes(schema: Any, label: str, url: str) -> list[str] | None:
     return names if names is None else [str(name) for name in names]
 
 
-def _number_type(found: Any) -> type[np.floating[Any]]:
+def _number_type(its_type: Any) -> type[np.floating[Any]]:
     import pyarrow as pa
 
-    return np.float16 if pa.types.is_float16(found) else np.float32 if pa.types.is_float32(found) else np.float64
+    return np.float16 if pa.types.is_float16(its_type) else np.float32 if pa.types.is_float32(its_type) else np.float64
 
 
 def _as_bytes(column: Any) -> Any:

@@ -56,10 +56,10 @@ def fitted(spec: TaskSpec, datasets_url: str) -> TaskSpec:
     there = {split: exists(*file_system(spec.address(datasets_url, file.path))) for split, file in files.items()}
     if all(there.values()) or not any(there.values()):  # and what is missing is told where it is read
         return spec
-    found = files["train" if there["train"] else "dev"]
+    kept = files["train" if there["train"] else "dev"]
     missing = files["dev" if there["train"] else "train"]
-    splits = {split: (replace(file, path=found.path),) for split, file in files.items()}
-    note = f"{missing.path} is not there, so train and dev rows are cut from {found.path}"
+    splits = {split: (replace(file, path=kept.path),) for split, file in files.items()}
+    note = f"{missing.path} is not there, so train and dev rows are cut from {kept.path}"
     return replace(spec, splits={**spec.splits, **splits}, holdout=spec.cut, note=note)
 
 
@@ -71,14 +71,14 @@ def iterate(spec: TaskSpec, datasets_url: str, split: str, dropped: Counter[str]
     if split not in spec.splits:
         raise InputError(f"split: found {split!r}, expected one of {', '.join(spec.splits)} (those of {spec.name})")
     counts = Counter[str]() if dropped is None else dropped
-    found = 0
+    n_examples = 0
     layout = parquet_layout(spec.folder, datasets_url)
     for source in spec.splits[split]:
         examples = _examples(spec, datasets_url, source, layout, counts)
         for example in _held_out(spec, list(examples), split) if spec.holdout else examples:
-            found += 1
+            n_examples += 1
             yield example
-    if not found:
+    if not n_examples:
         where = spec.address(datasets_url, "").rstrip("/")
         raise InputError(f"{where}: found no example of the split {split} of {spec.name}, expected at least one")
 
@@ -163,9 +163,9 @@ def _examples(
         return
     label_of = form_of(spec).label_of
     for row in _rows(spec, datasets_url, source.path, layout):
-        found = label_text(row.value(spec.label))
-        if found in spec.dropped_labels:
-            dropped[dropped_as(found)] += 1
+        label = label_text(row.value(spec.label))
+        if label in spec.dropped_labels:
+            dropped[dropped_as(label)] += 1
             continue
         yield example_of(spec, row, spec.root(datasets_url), label_of(spec, row), source.subset)
 
