@@ -34,8 +34,9 @@ from gptcore.papers.abstracts.config import SamplingConfig
 from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
 from gptcore.papers.graphs.reasoner import Reasoner
 from gptcore.text.tokenizer import Tokenizer
+from tasks.papers.graphs.counts import GraphCounts
 from tasks.store.artifact import Artifact
-from tasks.store.counts import GraphCounts, TrainingCounts
+from tasks.store.counts import TrainingCounts
 from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
 from tasks.store.store import Store
 

@@ -1,17 +1,15 @@
-"""Stages of a text: `storyworld`, `corpus` and `shards` make it, `ngrams` and `overlap` count it.
+"""Stages of a text: `corpus` and `shards` make it, `ngrams` counts it.
 
-Books become cleaned Arrow text, split by document, and that token ids, memory-mapped Arrow files of bounded size. The
-books of the demo and the tests are generated, datasets beside them. Counting n-grams alone predicts held-out documents
-so well, to stand beside the model's perplexity; and so much of every test set stands in the training text, and in the
-task's own training rows.
+Books become cleaned Arrow text, split by document, and that becomes token ids, memory-mapped Arrow files of bounded
+size. N-grams that are counted alone predict held-out documents, too: their perplexity stands beside the model's. Where
+nobody gives any books, a generated world stands in for them.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +22,36 @@ from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import ngram_perplexity
-from gptcore.papers.analyses.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
-from gptcore.papers.prompting import tasks as prompt_tasks
 from gptcore.text.corpus import build_corpus
-from gptcore.text.parts import part_files, read_corpus
+from gptcore.text.parts import read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.report.card import amount, publish_table, shown
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.stages.table import STAGES
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.counts import CorpusCounts, NgramCounts, OverlapCounts, ShardsCounts
+from tasks.store.counts import CorpusCounts, NgramCounts, ShardsCounts
 from tasks.store.lineage import home_of
 from tasks.store.state import FileDigests
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter, logger
 
 SEED = 42
-"""Of the world that stands in for books, datasets and a graph that nobody gives."""
+"""The seed of the generated world that stands in for books, datasets and a graph."""
 
 
-@task(name="storyworld", task_run_name="storyworld seed {seed}", **STAGE_OPTIONS)
-def generate_world(store: Store, seed: int = SEED) -> Artifact:
-    """Generate the world of ``seed`` in public file formats: `books/`, `datasets/<Folder>/...`, and others."""
-    from gptcore.papers.storyworld.write import generate
+def generate_world(store: Store) -> Artifact:
+    """The generated world that stands in for books, datasets and a graph where nobody gives any.
 
-    recipe = recipe_of("storyworld", {"seed": seed}, {})
-
-    def produce(out: Path) -> dict[str, Any]:
-        for leftover in out.iterdir():  # of a killed run: the world is written in seconds, so from the start
-            shutil.rmtree(leftover)
-        told = Meter("storyworld", "books")
-        return generate(out, seed, progress=lambda done, books: told("write", done, books))
-
-    made = "synthetic: {books} books, {dataset_files} files of datasets"
-    return build(store, recipe, produce, "storyworld", made.format_map).artifact
+    :raises InputError: no package here has a stage that generates one.
+    """
+    if "storyworld" not in STAGES:
+        raise InputError(
+            "found no stage `storyworld` to generate books and datasets; expected the address of real ones"
+        )
+    world: Artifact = STAGES["storyworld"].part("task")(store, SEED)
+    return world
 
 
 _SMALL_TO_CLEAN, _SMALL_TO_ENCODE = 1_000_000, 4_000_000
@@ -193,7 +186,6 @@ LARGE = 100_000_000
 """Tokens of a text whose n-grams are counted only where they are asked for: each distinct one takes 100 bytes."""
 ORDERS = {"bigram": 2, "trigram": 3}
 """Name of a model -> its order."""
-_SMALL_TO_SEARCH = 4  # parts of a corpus that are read before other processes have started
 
 
 @task(name="ngrams", task_run_name="n-grams of shards {shards.short}", **STAGE_OPTIONS)
@@ -235,41 +227,3 @@ def _perplexities(counts: Mapping[str, Any]) -> str:
     return "held-out perplexity: " + ", ".join(
         f"{name} {NgramCounts.parse(counts[name]).perplexity:.1f}" for name in ORDERS
     )
-
-
-@task(name="overlap", task_run_name="overlap with corpus {corpus.short}", **STAGE_OPTIONS)
-def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_address: str = "") -> Built:
-    """Count the 8-grams of every test set that stand in a corpus' training documents, and in the set's own train rows.
-
-    The manifest's counts hold "sets", for each test set by name "corpus" and "train" with what
-    :class:`gptcore.papers.analyses.overlap.Overlap` has; "train" is None where the task has no training rows.
-
-    :raises InputError: missing or broken data.
-    """
-    recipe = recipe_of("overlap", {"n": N}, {"corpus": corpus, "files": prompt_tasks.fingerprint(datasets_url)})
-
-    def produce(out: Path) -> dict[str, Any]:
-        texts = prompt_tasks.evaluation_texts(datasets_url)
-        sets = [build_set(each.name, each.rows()) for each in texts]
-        wanted = wanted_hashes(sets)
-        parts = part_files(store.local(corpus), "train")
-        meter = Meter("overlap", "parts")
-        with partition_map(dask_address, shared=out, small=len(parts) <= _SMALL_TO_SEARCH) as parallel:
-            found = find_in_corpus(wanted, parts, out, parallel, lambda done, of: meter("corpus", done, of))
-        counts: dict[str, Any] = {}
-        for each, test in zip(texts, sets, strict=True):
-            own = None
-            if each.train is not None:
-                mine = wanted_hashes([test])
-                train = ((text,) for row in each.train() for text in row)
-                own = asdict(overlap(test, mine, find_in_texts(mine, train)))
-            counts[each.name] = {"corpus": asdict(overlap(test, wanted, found)), "train": own}
-        return {"sets": counts}
-
-    return build(store, recipe, produce, "overlap", _overlapping)
-
-
-def _overlapping(counts: Mapping[str, Any]) -> str:
-    found = [each.corpus for each in OverlapCounts.parse(counts).sets.values()]
-    share = sum(each.found for each in found) / max(1, sum(each.ngrams for each in found))
-    return f"{100 * share:.2f} % of the {N}-grams of {len(found)} test sets"

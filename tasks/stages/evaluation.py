@@ -1,28 +1,23 @@
-"""Stages that score a finished model: `evaluation`, `speed`, `held-out`, `zero-shot`, `blimp` and `prompted`.
+"""Stages that score a finished model: `evaluation`, `speed`, `held-out`, `zero-shot` and `blimp`.
 
-A fine-tuned model on one split of its task; how fast one answers on one core, as it is and as ONNX; a pre-trained one
-on held-out text, also of an objective that it was not trained for; section 5's heuristics, and which sentence of a
-minimal pair is preferred, by one state of it, by n-grams, too; its answers to prompts behind a number of examples.
+A fine-tuned model is scored on one split of its task, and timed on one core, as it is and as ONNX. A pre-trained model
+is scored on held-out text, also by an objective that it was not trained for; one state of it answers by the heuristics
+of GPT-1's section 5, and prefers one sentence of each minimal pair, as n-grams do, too.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefect import task
 
-from gptcore.base.files import write_bytes_atomic
 from gptcore.config import PretrainConfig
 from gptcore.data.shards import Shards
 from gptcore.evaluation.ngram import NgramModel, UnigramModel
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
-from gptcore.papers.prompting.items import SEED, PromptResult
-from gptcore.papers.prompting.rows import Selection
-from gptcore.papers.prompting.tasks import PromptTask
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map
@@ -31,7 +26,7 @@ from tasks.stages.corpus import ORDERS, SMALL, local_shards
 from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts
-from tasks.store.lineage import model_folder, tokenizer_of
+from tasks.store.lineage import load_tokenizer, model_folder, tokenizer_of
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
@@ -41,8 +36,6 @@ if TYPE_CHECKING:
 Scores = dict[str, Any]
 """What is counted of a model, in fractions: of heuristics for each task "score", "metric", "chance", "rows" and what
 else it has; of minimal pairs what :func:`gptcore.evaluation.zero_shot.score_pairs` gives back."""
-FILE = "answers.jsonl"
-"""Of prompts, one line a row that was asked: "prompt" (its end), "answer", "right"."""
 
 
 @task(name="evaluation", task_run_name="evaluate {model.short} on {split}", **STAGE_OPTIONS)
@@ -139,7 +132,7 @@ def score_zero_shot(
 
     def produce(out: Path) -> dict[str, Any]:
         folder, meter = model_folder(store, checkpoint, step), Meter("zero-shot", "sequences")
-        return {"tasks": zero_shot(folder, _words(store, checkpoint), datasets_url, tasks, max_rows, meter)}
+        return {"tasks": zero_shot(folder, load_tokenizer(store, checkpoint), datasets_url, tasks, max_rows, meter)}
 
     made = build(store, recipe, produce, "zero-shot", _zero_shot, _state(checkpoint, step), "model")
     return dict(made.counts["tasks"])
@@ -166,7 +159,10 @@ def score_blimp(
     """
 
     def produce(out: Path) -> dict[str, Any]:
-        family, tokenizer = recorded_family(store.manifest(checkpoint)["config"]["model"]), _words(store, checkpoint)
+        family, tokenizer = (
+            recorded_family(store.manifest(checkpoint)["config"]["model"]),
+            load_tokenizer(store, checkpoint),
+        )
         network = family.part("likelihood")(str(model_folder(store, checkpoint, step)), tokenizer.specials)
         return _on_pairs(network, tokenizer, datasets_url, max_pairs)
 
@@ -192,7 +188,7 @@ def score_blimp_ngrams(
             done = Meter(BLIMP, "M tokens", 1_000_000).counting(name, train.n_tokens)
             with partition_map(dask_address, shared=out, small=train.n_tokens <= SMALL) as parallel:
                 model = UnigramModel(train) if order == 1 else NgramModel(train, order, done, parallel)
-            return _on_pairs(model, _words(store, shards), datasets_url, max_pairs)
+            return _on_pairs(model, load_tokenizer(store, shards), datasets_url, max_pairs)
 
         settings = {"max_pairs": max_pairs, "order": order}
         recipe = recipe_of("blimp", settings, {"shards": shards, "files": files})
@@ -236,55 +232,5 @@ def _on_pairs(model: Likelihood, tokenizer: Tokenizer, datasets_url: str, max_pa
     return score_pairs(model, tokenizer, datasets_url, max_pairs, Meter(BLIMP, "sentences"))
 
 
-def _words(store: Store, artifact: Artifact) -> Tokenizer:
-    return Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
-
-
 def _by_field(counts: Mapping[str, Any]) -> str:
     return f"{100 * counts['score']:.1f}, the mean of {len(counts['fields'])} fields"
-
-
-@task(name="prompted", task_run_name="prompts of {asked.name}", **STAGE_OPTIONS)
-def answer_prompts(
-    store: Store,
-    models: Sequence[Artifact],
-    asked: PromptTask,
-    selection: Selection,
-    shots: Sequence[int],
-    max_rows: int | None,
-) -> dict[tuple[str, int], PromptResult]:
-    """Put a task's rows to pre-trained models, without training them.
-
-    :param models: `pretrain` artifacts, or imported ones.
-    :param asked: the task.
-    :param selection: the rows, at most ``max_rows`` of them, each with the largest of ``shots`` examples; wrapped in
-        Prefect's ``quote``, so that it does not look through them.
-    :param shots: numbers of examples before a question, as far as n_ctx holds them.
-    :returns: (a model's digest, shots) -> its result, without the answers, which the artifact has.
-    :raises InputError: a model with too few positions.
-    """
-
-    def answered(model: Artifact, k: int) -> PromptResult:
-        settings = {"task": asked.name, **asked.recorded, "shots": k, "max_rows": max_rows, "seed": SEED}
-        recipe = recipe_of("prompted", settings, {"checkpoint": model, "rows": selection.digest})
-
-        def produce(out: Path) -> dict[str, Any]:
-            from gptcore.machine.device import pick_device
-            from gptcore.models.network import load_language_model
-            from gptcore.papers.prompting.score import answer
-
-            network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
-            words, meter = _words(store, model), Meter("prompted", "prompts")
-            result = answer(network, words, asked, selection, k, lambda done, of: meter(asked.name, done, of))
-            lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in result.answers)
-            write_bytes_atomic(out / FILE, lines.encode())
-            return {name: value for name, value in vars(result).items() if name != "answers"}
-
-        item = f"{asked.name}, {k} shots, {model.short}"
-        return PromptResult(**build(store, recipe, produce, "prompted", _answered, item, "score").counts)
-
-    return {(model.digest, k): answered(model, k) for k in shots for model in models}
-
-
-def _answered(counts: Mapping[str, Any]) -> str:
-    return f"{counts['metric']} {100 * counts['scores']['score']:.1f}"

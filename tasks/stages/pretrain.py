@@ -19,7 +19,6 @@ from gptcore.base.settings import recorded
 from gptcore.config import NetworkConfig, PretrainConfig
 from gptcore.config.operations import pretraining_flops, teaching_flops
 from gptcore.families import FAMILIES
-from gptcore.papers.graphs.entities import ENTITY_SIZES
 from tasks.jobs import hosts
 from tasks.jobs.placement import processes_and_threads, slots
 from tasks.report.card import amount, cost, start_note, synthetic_note, write_pretrained_card
@@ -28,7 +27,7 @@ from tasks.stages.corpus import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, recipe_of
 from tasks.stages.training import Distillation, Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.counts import MentionsCounts, NgramCounts, PretrainCounts, ShardsCounts, WeightsCounts
+from tasks.store.counts import NgramCounts, PretrainCounts, ShardsCounts, WeightsCounts
 from tasks.store.lineage import ancestor
 from tasks.store.references import check_start, check_teacher
 from tasks.store.store import Built, Store
@@ -54,7 +53,8 @@ class PretrainRequest(Training[Artifact]):
 
     shards: Artifact
     model: NetworkConfig
-    """Its vocabulary is replaced by that of the shards, the sizes of its entities by those of the mentions."""
+    """The network's settings. Its vocabulary is replaced by that of the shards, and whatever else of it the mentions
+    count (how many entities there are) by their number."""
     config: PretrainConfig
     ngrams: Artifact | None = None
     """N-gram perplexities of the same shards, shown beside the model's."""
@@ -66,11 +66,11 @@ class PretrainRequest(Training[Artifact]):
     """A pre-trained model whose weights it goes on from, under a new schedule and a fresh optimiser."""
     distillation: Distillation | None = None
     mentions: Artifact | None = None
-    """Of a graph's entities in the shards, for a family that has them beside words."""
+    """Where the shards mention a graph's entities, for a family that has entities beside words."""
     label: str = ""
     """What people call it; empty: by its digest."""
     preset: str = ""
-    """Of which its settings are, a user's own on top: what is fine-tuned from it takes that one's."""
+    """The preset that its settings are of, a user's own on top: what is fine-tuned from it takes that preset's."""
 
     def __post_init__(self) -> None:
         family, tokenizer = FAMILIES[self.model.family], self.encoded.tokenizer_digest
@@ -102,8 +102,9 @@ class PretrainRequest(Training[Artifact]):
         model = dataclasses.replace(self.model, n_vocab=self.encoded.n_vocab)
         if self.mentions is None:
             return model
-        counts = MentionsCounts.of(self.store, self.mentions)
-        return dataclasses.replace(model, **{name: getattr(counts, name) for name in ENTITY_SIZES})
+        counted = self.store.manifest(self.mentions)["counts"]
+        sizes = {field.name: counted[field.name] for field in dataclasses.fields(model) if field.name in counted}
+        return dataclasses.replace(model, **sizes)
 
     @cached_property
     def recipe(self) -> Recipe:

@@ -20,16 +20,15 @@ from uuid import UUID
 from prefect import Task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
-from gptcore.base.settings import off_settings
-from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig, PretrainConfig, network_config
-from gptcore.families import FAMILIES
-from gptcore.papers.abstracts.config import AdaptConfig
+from gptcore.config import DistilConfig, NetworkConfig, network_config
 from tasks.jobs.devices import SpeedUnknown, training_speed, visible_gpus
 from tasks.jobs.launch import run_job
 from tasks.jobs.placement import on_cluster, slots_and_threads
 from tasks.report.card import Card, shown
 from tasks.report.figures import loss_curve
+from tasks.stages.table import STAGES
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.codec import decoded, encoded, field_types
 from tasks.store.store import Built, Store
 from tasks.tracking.keys import key_of
 from tasks.tracking.logs import Underway, duration, progress, rate
@@ -124,7 +123,7 @@ class Training(ABC, Generic[Made]):
 
     @abstractmethod
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:
-        """What its process is told: :mod:`gptcore.training` has a module of the stage's name.
+        """What the process is told that runs the stage's job (:class:`tasks.stages.table.Stage`).
 
         :param threads: of the process, on a CPU.
         """
@@ -139,45 +138,22 @@ class Training(ABC, Generic[Made]):
 
     def packed(self) -> dict[str, Any]:
         """Its fields as JSON, but for the store; :meth:`unpacked` reads them back."""
-        fields = {field.name: _packed(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        return {name: value for name, value in fields.items() if name != "store"}
+        names = [field.name for field in dataclasses.fields(self) if field.name != "store"]
+        return {name: encoded(getattr(self, name)) for name in names}
 
     @classmethod
     def unpacked(cls, store: Store, fields: Mapping[str, Any]) -> Self:
-        """What :meth:`packed` wrote; what the version before queued in a work pool is read, too.
+        """What :meth:`packed` wrote; what versions before 0.3 queued in a work pool is read, too.
 
         :raises InputError: as when it was made, where ``store`` is another one.
         """
-        found = {name: _unpacked(value) for name, value in fields.items()}
-        for name in ("threads", "beside"):  # a worker gives a job as many cores as its machine has
-            found.pop(name, None)
-        if "distil" in found:
-            teacher, config = found.pop("teacher", None), found.pop("distil")
-            found["distillation"] = Distillation(teacher, config) if teacher else None
-        return cls(store, **found)
-
-
-_RECORDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(AdaptConfig, Artifact, DistilConfig, Distillation, FinetuneConfig, PretrainConfig),
-        *(family.part("config") for family in FAMILIES.values()),
-    )
-}
-
-
-def _packed(value: Any) -> Any:
-    if type(value).__name__ not in _RECORDS:
-        return value
-    fields = {field.name: _packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return {"kind": type(value).__name__, "fields": fields}
-
-
-def _unpacked(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    kind = _RECORDS[value["kind"]]
-    return kind(**{**off_settings(kind), **{name: _unpacked(field) for name, field in value["fields"].items()}})
+        # a worker gives a job as many cores as its machine has, whatever was queued
+        given = {name: value for name, value in fields.items() if name not in ("threads", "beside")}
+        if "distil" in given:
+            taught = {"teacher": given.pop("teacher", None), "config": given.pop("distil")}
+            given["distillation"] = taught if taught["teacher"] else None
+        types = field_types(cls)
+        return cls(store, **{name: decoded(types[name], value) for name, value in given.items()})
 
 
 def network_of(store: Store, model: Artifact) -> NetworkConfig:
@@ -207,8 +183,9 @@ def follow_job(
     workspace = Path(job["workspace"])
     mirror = partial(store.sync_partial, recipe, workspace)
     observer = JobObserver(stage, run, f"progress-{recipe.stage}" if alone else None, mirror, item, unit)
-    module = f"gptcore.training.{recipe.stage}"
-    found = run_job(module, job, workspace, nproc=nproc, on_metrics=observer, on_waiting=observer.waiting)
+    found = run_job(
+        STAGES[recipe.stage].job, job, workspace, nproc=nproc, on_metrics=observer, on_waiting=observer.waiting
+    )
     return {**found, "threads": job["threads"]}
 
 

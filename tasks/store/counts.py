@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, Self, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 from gptcore.base.errors import InputError
 from tasks.store.artifact import Artifact
+from tasks.store.codec import decoded, field_types
 from tasks.store.store import Store
 
 
@@ -42,30 +42,15 @@ class Counts:
         given = {re.sub(r"\W", "_", key): value for key, value in counts.items()}
         given["figures"] = {key: value for key, value in counts.items() if "/" in key}
         found = object.__new__(cls)
-        for name, kind in _kinds(cls).items():  # type: ignore[arg-type]  # mypy doubts that a class can be hashed
+        for name, kind in field_types(cls).items():  # type: ignore[arg-type]  # mypy doubts that a class can be hashed
             if name in given:
-                object.__setattr__(found, name, _typed(kind, given[name]))
+                object.__setattr__(found, name, decoded(kind, given[name]))
         return found
 
     if not TYPE_CHECKING:  # to mypy there are the fields alone
 
         def __getattr__(self, name: str) -> Any:
             raise InputError(f"{type(self).__name__}: the manifest counts no {name}")
-
-
-@cache
-def _kinds(record: type[Counts]) -> dict[str, Any]:
-    return get_type_hints(record)
-
-
-def _typed(kind: Any, value: Any) -> Any:
-    """A value of a manifest, with the records that it consists of."""
-    record = next((k for k in (kind, *get_args(kind)) if isinstance(k, type) and issubclass(k, Counts)), None)
-    if record is None or value is None:
-        return value
-    if get_origin(kind) is Mapping:
-        return {name: record.parse(item) for name, item in value.items()}
-    return [record.parse(item) for item in value] if get_origin(kind) is Sequence else record.parse(value)
 
 
 class Generated(Counts):
@@ -160,28 +145,6 @@ class NgramCounts(Counts):
     """Per token."""
 
 
-class Overlap(Counts):
-    """How much of a test set stands somewhere."""
-
-    ngrams: int
-    found: int
-    rows: int
-    rows_found: int
-
-
-class SetOverlap(Counts):
-    """How much of a test set stands in the training text, and in the task's own training rows (None: it has none)."""
-
-    corpus: Overlap
-    train: Overlap | None
-
-
-class OverlapCounts(Counts):
-    """Stage `overlap`."""
-
-    sets: Mapping[str, SetOverlap]
-
-
 # --- trainings
 
 
@@ -239,12 +202,6 @@ class FinetuneCounts(TrainingCounts):
         return 100 * self.figures.get("validation/score", self.figures["dev/score"])
 
 
-class AdaptCounts(TrainingCounts):
-    """Stage `adapt`."""
-
-    tokenizer_digest: str
-
-
 class WeightsCounts(Counts):
     """What any language model of the store says of itself: stage `pretrain` or `imported`."""
 
@@ -256,92 +213,3 @@ class WeightsCounts(Counts):
     tokens_seen_before: int = 0
     parameters: int | None = None
     """Weights; None: its file says."""
-
-
-# --- abstracts
-
-
-class PapersCounts(Generated):
-    """Stage `papers`."""
-
-    papers: int
-    read: int
-    files: int
-    repeated: int
-    empty: int
-    of_other_categories: int = 0
-    by_category: Mapping[str, int]
-
-
-class PaperIdsCounts(TokenizerCounts, Generated):
-    """Stage `papers-ids`."""
-
-    distribution: Sequence[Mapping[str, Any]]
-    """The rows of Table 1: "split", "count", "percentage", "bpe_tokens", "from", "to"."""
-
-    @property
-    def tokens(self) -> dict[str, int]:
-        """Split -> tokens."""
-        return {row["split"]: row["bpe_tokens"] for row in self.distribution}
-
-
-class WrittenCounts(Counts):
-    """Stage `written`."""
-
-    titles: int
-    generated: Mapping[str, float]
-    real: Mapping[str, float]
-    future: Mapping[str, float]
-    field_by_chance: float | None = None
-
-
-# --- knowledge
-
-
-class GraphCounts(Generated):
-    """Stage `graph`."""
-
-    name: str
-    entities: int
-    relations: int
-    facts: Mapping[str, int]
-    """Split -> facts."""
-    labelled: int
-    false: int
-    """Rows that say that they are false."""
-
-
-class MentionsSplit(Counts):
-    """A split of a text that speaks of a graph's entities."""
-
-    tokens: int
-    mentions: int
-    entities: int
-
-
-class MentionsCounts(Counts):
-    """Stage `mentions`."""
-
-    splits: Mapping[str, MentionsSplit]
-    n_entities: int
-    n_embd_entities: int
-    n_names: int
-    n_name_pieces: int
-    links: int | None = None
-    """Documents that have links of their own; None: no links were given."""
-    links_unused: int = 0
-
-
-class GroundedSplit(Counts):
-    """A split of questions that were laid over a graph; shares from 0 to 1."""
-
-    rows: int
-    with_concept: float
-    right_with_path: float
-    wrong_with_path: float
-
-
-class GroundedCounts(Counts):
-    """Stage `grounded`."""
-
-    splits: Mapping[str, GroundedSplit]

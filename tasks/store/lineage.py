@@ -9,6 +9,7 @@ from typing import Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
 from gptcore.config import PRESETS, nearest_preset, network_config
+from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.counts import WeightsCounts
 from tasks.store.manifest import Manifest
@@ -110,6 +111,11 @@ def model_files(artifact: Artifact) -> tuple[Path, Path]:
 def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:
     """The tokenizer behind shards, a checkpoint or a fine-tuned model."""
     return ancestor(store, artifact, "tokenizer")
+
+
+def load_tokenizer(store: Store, artifact: Artifact) -> Tokenizer:
+    """The tokenizer behind shards, a checkpoint or a fine-tuned model, ready to encode."""
+    return Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
 
 
 def teacher_of(store: Store, model: Artifact) -> Artifact | None:

@@ -283,7 +283,7 @@ def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
 def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.stages.corpus._SMALL_TO_SEARCH", 0)  # in processes of its own
+    monkeypatch.setattr("tasks.papers.analyses.stages._SMALL_TO_SEARCH", 0)  # in processes of its own
     before = {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")}
     (whole,) = run("overlap", world, store, tmp_path, [])
     (table,) = (found for found in newest("analysis-overlap")[1] if found["key"] == "analysis-overlap-table")

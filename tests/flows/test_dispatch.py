@@ -55,11 +55,12 @@ def test_a_request_survives_the_way_through_json(tmp_path: Path) -> None:
         assert REQUESTS[request.stage].unpacked(store, json.loads(json.dumps(request.packed()))) == request
     assert pretrain.recipe.inputs == {"shards": shards, "teacher": teacher}
 
-    queued = {**pretrain.packed(), "beside": 1}  # as the version before queued it
-    queued |= {
-        "teacher": queued["distillation"]["fields"]["teacher"],
-        "distil": queued["distillation"]["fields"]["config"],
-    }
+    # as versions before queued it
+    kinds = {"shards": "Artifact", "model": "EncoderConfig", "config": "PretrainConfig"}
+    queued = {**pretrain.packed(), "beside": 1}
+    queued |= {name: {"kind": kind, "fields": queued[name]} for name, kind in kinds.items()}
+    taught = {"teacher": ("Artifact", teacher), "distil": ("DistilConfig", distillation.config)}
+    queued |= {name: {"kind": kind, "fields": dataclasses.asdict(value)} for name, (kind, value) in taught.items()}
     del queued["distillation"], queued["label"]
     assert REQUESTS["pretrain"].unpacked(store, queued) == pretrain
     assert REQUESTS["finetune"].unpacked(store, {**finetune.packed(), "threads": 2}) == finetune

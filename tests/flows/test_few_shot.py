@@ -14,8 +14,8 @@ from flows.papers.prompting.flow import few_shot
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.papers.prompting.tasks import PROMPT_TASKS
+from tasks.papers.prompting.stages import FILE
 from tasks.report.analysis import Analysis
-from tasks.stages.evaluation import FILE
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected

@@ -294,7 +294,7 @@ def test_a_corpus_of_the_former_version_stands_unless_near_duplicates_were_dropp
     """Which they were in any script but Latin, whatever they held: such a corpus is made anew."""
     store, raw = Store(str(tmp_path / "store")), RawCorpus.at(str(books))
     with monkeypatch.context() as then:
-        then.setattr("tasks.stages.stage.VERSIONS", VERSIONS | {"corpus": 2, "corpus-part": 3})
+        then.setattr("tasks.stages.stage.VERSIONS", {**VERSIONS, "corpus": 2, "corpus-part": 3})
         former = clean.fn(store, raw, CONFIG)
     assert store.manifest(former)["version"] == 2
     assert clean.fn(store, raw, CONFIG) == former
@@ -303,7 +303,7 @@ def test_a_corpus_of_the_former_version_stands_unless_near_duplicates_were_dropp
     (books / "z2.txt").write_text(again.upper(), encoding="utf-8")
     raw = RawCorpus.at(str(books))
     with monkeypatch.context() as then:
-        then.setattr("tasks.stages.stage.VERSIONS", VERSIONS | {"corpus": 2, "corpus-part": 3})
+        then.setattr("tasks.stages.stage.VERSIONS", {**VERSIONS, "corpus": 2, "corpus-part": 3})
         former = clean.fn(store, raw, CONFIG)
     assert store.manifest(former)["counts"]["documents"]["dropped"]["near duplicate"]
     now = clean.fn(store, raw, CONFIG)

@@ -22,6 +22,7 @@ from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.papers.abstracts.config import BY_SIZE, SWEEPS, AdaptConfig, SweepTable, at_size
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.placement import slots_and_threads
+from tasks.papers.abstracts.counts import PaperIdsCounts
 from tasks.papers.abstracts.report import (
     cells,
     generated_page,
@@ -44,7 +45,7 @@ from tasks.stages.corpus import generate_world
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.stages.training import Training
 from tasks.store.artifact import Artifact
-from tasks.store.counts import PaperIdsCounts, PretrainCounts
+from tasks.store.counts import PretrainCounts
 from tasks.store.lineage import ancestor, own_tokenizer
 from tasks.store.store import Store
 

@@ -14,9 +14,9 @@ from flows.papers.analyses.common import Trained, notes_on_chain, require_family
 from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm
 from gptcore.nlu.published import ENTITIES
+from tasks.papers.graphs.counts import MentionsCounts
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.rows import Row, one_decimal
-from tasks.store.counts import MentionsCounts
 
 _TASKS = ("fewrel",)
 _UNLINKED = {"unlinked": True}

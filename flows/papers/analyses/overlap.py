@@ -13,10 +13,11 @@ from gptcore.base.filesystems import is_synthetic
 from gptcore.families import FAMILIES
 from gptcore.papers.analyses.overlap import N
 from gptcore.text.sources import RawCorpus
+from tasks.papers.analyses.stages import OverlapCounts, measure_overlap
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.card import SYNTHETIC
-from tasks.stages.corpus import clean_corpus, measure_overlap
-from tasks.store.counts import CorpusCounts, OverlapCounts
+from tasks.stages.corpus import clean_corpus
+from tasks.store.counts import CorpusCounts
 from tasks.store.store import Store
 
 

@@ -13,11 +13,12 @@ from flows.servers import signals
 from gptcore.papers.graphs.graph import SPLITS, KnowledgeGraph
 from gptcore.papers.graphs.train_vectors import RANKS_FILE
 from gptcore.papers.graphs.transe import GRAPHS, PUBLISHED, by_relation, chosen_entities, entity_vectors, nearest
+from tasks.papers.graphs.counts import GraphCounts
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.card import cost
 from tasks.report.rows import one_decimal
 from tasks.store.artifact import Artifact
-from tasks.store.counts import GraphCounts, TrainingCounts
+from tasks.store.counts import TrainingCounts
 from tasks.store.store import Store
 
 _SHOWN, _NEAR, _FACTS, _RELATIONS = 6, 5, 3, 12

@@ -19,9 +19,9 @@ from gptcore.papers.prompting.rows import select
 from gptcore.papers.prompting.tasks import available_prompt_tasks, read_rows
 from gptcore.text.sources import RawCorpus
 from tasks.papers.prompting.report import Cells, by_shots, by_size
+from tasks.papers.prompting.stages import answer_prompts
 from tasks.report.analysis import Analysis, publish_all
 from tasks.stages.corpus import generate_world
-from tasks.stages.evaluation import answer_prompts
 from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store

@@ -10,11 +10,12 @@ from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.papers.abstracts.config import EVALUATION, SPLIT, SWEEPS, AdaptConfig, SamplingConfig, SweepTable
 from gptcore.papers.abstracts.documents import SPLITS
+from tasks.papers.abstracts.counts import AdaptCounts, PaperIdsCounts, PapersCounts, WrittenCounts
 from tasks.report.analysis import Analysis
 from tasks.report.card import amount, synthetic_note
 from tasks.report.figures import Curve, Figure
 from tasks.store.artifact import Artifact
-from tasks.store.counts import AdaptCounts, CorpusCounts, PaperIdsCounts, PapersCounts, WrittenCounts
+from tasks.store.counts import CorpusCounts
 from tasks.store.lineage import ancestor
 from tasks.store.references import n_parameters
 from tasks.store.store import Store

@@ -39,11 +39,11 @@ from gptcore.papers.abstracts.documents import (
 from gptcore.papers.abstracts.measures import FieldClassifier, Written, measures
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.placement import slots, slots_and_threads
+from tasks.papers.abstracts.counts import AdaptCounts, PaperIdsCounts, PapersCounts, WrittenCounts
 from tasks.report.card import amount, cost, publish_table, synthetic_note
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.stages.training import Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.counts import AdaptCounts, PaperIdsCounts, PapersCounts, WrittenCounts
 from tasks.store.lineage import ancestor
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter

@@ -35,12 +35,13 @@ from gptcore.text.parts import read_sources
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
 from tasks.jobs.placement import processes_and_threads
+from tasks.papers.graphs.counts import GraphCounts, GroundedCounts, MentionsCounts
 from tasks.stages.corpus import local_shards
 from tasks.stages.partitions import partitions_of
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.stages.training import follow_job
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.counts import GraphCounts, GroundedCounts, MentionsCounts, ShardsCounts, TrainingCounts
+from tasks.store.counts import ShardsCounts, TrainingCounts
 from tasks.store.lineage import ancestor, model_files, own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -106,7 +107,7 @@ def build_by_job(
     item: str = "",
     transient: Collection[str] = (),
 ) -> Artifact:
-    """The artifact of a recipe that a job of :mod:`gptcore.training` makes, a module of the stage's name.
+    """The artifact of a recipe that the stage's job makes (:class:`tasks.stages.table.Stage`).
 
     :param data: what it learns from, for the tags of its MLflow run.
     :param reads: what the job reads, by its name there; asked for only where there is no artifact yet.

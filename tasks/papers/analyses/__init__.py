@@ -1,0 +1,1 @@
+"""What single analyses count over the stages' artifacts."""
