@@ -87,7 +87,7 @@ class FinetuneRequest(Training[Score]):
 
     @property
     def key(self) -> str:
-        """See :class:`Training`; the same fine-tune can be a cell of two suites, as other tasks' settings differ."""
+        """The digest and the suite's run: the same fine-tune is a cell of two suites whose other tasks differ."""
         return f"{self.recipe.digest}/{self.suite_run}"
 
     @property
@@ -109,14 +109,22 @@ class FinetuneRequest(Training[Score]):
         """The task's and those of its fine-tuning, as they are kept."""
         return {**task_settings(self.spec), "finetune": recorded(self.config)}
 
+    @property
+    def _new_meanings(self) -> dict[str, str]:
+        """What settings mean that meant something else in earlier versions, for the fine-tunes alone that have them."""
+        found = {}
+        if self.config.select:
+            found["held_out"] = "groups of texts"
+        if self.config.ngrams:
+            found["grams"] = "words and runs of pieces, by side, calibrated"
+        if self.config.select and needs_threshold(self.spec):
+            found["decision"] = "best for the metric, and epochs and n-grams with it"  # from a half on before
+        return found
+
     @cached_property
     def recipe(self) -> Recipe:
-        """See :class:`Training`; from scratch the checkpoint's shape stands in its place."""
-        # which rows are held out is another matter than before, for those fine-tunes alone that hold rows out
-        settings = {**self.settings, **({"held_out": "groups of texts"} if self.config.select else {})}
-        settings |= {"grams": "words and runs of pieces, by side, calibrated"} if self.config.ngrams else {}
-        if self.config.select and needs_threshold(self.spec):
-            settings |= {"decision": "best for the metric, and epochs and n-grams with it"}  # from a half on before
+        """What the model is made from, and found again by; from scratch the checkpoint's shape stands in its place."""
+        settings = self.settings | self._new_meanings
         if not self.config.pretrained:
             return recipe_of("finetune", {**settings, "model": self._shape}, {"dataset": self.dataset})
         inputs = {"dataset": self.dataset, "checkpoint": self.checkpoint, "start": self.start, "teacher": self.teacher}
@@ -164,7 +172,7 @@ class FinetuneRequest(Training[Score]):
         return {**found, "proposer": str(store.local(source, "model")), "pieces": str(shards)}
 
     def tags(self) -> dict[str, str]:
-        """Those of its MLflow run."""
+        """The tags of its MLflow run."""
         found = run_tags(
             kind="finetune",
             suite_run=self.suite_run,

@@ -127,7 +127,7 @@ class PretrainRequest(Training[Artifact]):
         return Work(flops, total)
 
     def room(self, jobs: int, n: int) -> int:
-        """See :class:`Training`; each has the GPUs of its processes."""
+        """How many of ``n`` pre-trainings like this one go on here at the same time: each has its processes' GPUs."""
         return min(n, jobs or max(1, slots() // (self.nproc or 1)))
 
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The stages, found by their names: the version of each one's code, and where its parts live.
 
 The file `stages.toml` in this folder lists the core's, the one in each room of papers that paper's. A stage of another
-package is an entry point of the group ``gptmill.stages`` that leads to its :class:`Stage`. Nothing of a stage
-is imported until it is asked for.
+package is an entry point of the group ``gptmill.stages`` that leads to its :class:`Stage`. Nothing of a stage is
+imported until it is asked for.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ class Stage:
     """Raised by hand when the stage's code starts to give different output for the same settings."""
     task: str = ""
     """The Prefect task that makes an artifact of it, where others reach it by name."""
-    training: str = ""
-    """The :class:`tasks.stages.training.Training` that asks for an artifact of it; empty: it is no such training."""
     job: str = ""
     """The module that its child process runs; empty: it has none, or its task names it."""
 

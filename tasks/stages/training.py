@@ -67,7 +67,7 @@ class Training(ABC, Generic[Made]):
     store: Store
 
     stage: ClassVar[str]
-    """Of its artifact."""
+    """The stage of its artifact."""
     shown_as: ClassVar[str]
     """What people call the stage where it is shown how far it is."""
 

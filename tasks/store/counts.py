@@ -207,7 +207,7 @@ class WeightsCounts(Counts):
 
     tokenizer_digest: str
     preset: str = ""
-    """Of which its settings were, a user's own on top; empty: nobody recorded it."""
+    """The preset that its settings were of, a user's own on top; empty: nobody recorded it."""
     tokens_seen: int | None = None
     """None: it was trained elsewhere."""
     tokens_seen_before: int = 0

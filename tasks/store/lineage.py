@@ -46,7 +46,7 @@ class Lineage:
         return found
 
     def ancestor(self, artifact: Artifact, stage: str) -> Artifact:
-        """See :func:`ancestor`."""
+        """The nearest artifact of ``stage`` that ``artifact`` was made from, as :func:`ancestor` finds it."""
         level = [artifact]
         seen: set[str] = set()
         while level:

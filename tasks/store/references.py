@@ -68,7 +68,7 @@ def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:
 
 
 def check_start(store: Store, start: Artifact, model: NetworkConfig, tokenizer_digest: str = "") -> None:
-    """See that pre-training can go on from ``start``.
+    """Check that pre-training can go on from ``start``.
 
     :param model: the network to train; its ``n_vocab`` follows from the tokenizer.
     :param tokenizer_digest: of the text to train on; empty: not known yet.
@@ -93,7 +93,7 @@ def check_teacher(
     start: str = "",
     tokenizer_digest: str = "",
 ) -> None:
-    """See that a network can learn from ``teacher``, and that one which learns from none has no need of any.
+    """Check that a network can learn from ``teacher``, and that one which learns from none has no need of any.
 
     :param model: the network; its ``n_vocab`` follows from the tokenizer.
     :param start: what people call the model whose weights it goes on from; empty: none.
@@ -228,7 +228,7 @@ def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str
 
 
 def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Record) -> Record:
-    """Of a task's models, newest first, the best on the dev rows of the newest complete one."""
+    """The best of a task's models, newest first, on the dev rows of the newest complete one."""
     rows = _dev_rows(lineage, newest)
     comparable = [record for record in models if _dev_rows(lineage, record) == rows]
     comparable.sort(key=lambda each: FinetuneCounts.parse(each.manifest["counts"]).scores["dev/score"], reverse=True)

@@ -14,20 +14,16 @@ from gptcore.base.errors import InputError
 from gptcore.base.named import Named
 from tasks.stages.corpus import generate_world
 from tasks.stages.stage import recipe_of
-from tasks.stages.training import Training
 from tasks.store.store import Store
 from tests.packages import install
 
 
 def test_what_a_stage_names_is_there() -> None:
     for stage in table.STAGES.values():
-        if stage.training:
-            assert issubclass(kind := stage.part("training"), Training)
-            assert kind.stage == stage.name
         assert not stage.task or stage.part("task").name == stage.name
         assert not stage.job or find_spec(stage.job)
-    with pytest.raises(InputError, match=r"^stage corpus: found no training, expected another stage$"):
-        table.STAGES["corpus"].part("training")
+    with pytest.raises(InputError, match=r"^stage corpus: found no task, expected another stage$"):
+        table.STAGES["corpus"].part("task")
 
 
 def test_without_papers_the_core_has_its_stages_and_says_what_it_lacks(

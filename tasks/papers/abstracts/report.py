@@ -24,7 +24,7 @@ _PAPER = AdaptConfig()
 _SEEN = ("train", "valid")
 """Splits that settings are chosen by."""
 _Point = tuple[float, Mapping[str, float]]
-"""Of a figure: where it is, and what was measured there."""
+"""A point of a figure: where it is, and what was measured there."""
 
 
 def cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:

@@ -200,7 +200,7 @@ class AdaptRequest(Training[Artifact]):
     stage = shown_as = "adapt"
 
     ids: Artifact
-    """Of the papers."""
+    """The papers as token ids, stage `papers-ids`."""
     checkpoint: Artifact
     """A `pretrain` artifact; where ``config.pretrained`` is off, its shape alone is used."""
     config: AdaptConfig

@@ -43,7 +43,7 @@ class Outcome:
     failure: str = ""
     """Why, in one line."""
     updates: int = 0
-    """Of the training that the rung gives more of to those that go on."""
+    """Updates of the training that the rung gives more of to those that go on."""
     seconds: float = 0.0
     """Seconds that the trial's trainings took, whenever that was."""
     metrics: Mapping[str, float] = field(default_factory=dict)
