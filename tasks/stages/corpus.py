@@ -91,8 +91,8 @@ def as_before(store: Store, recipe: Recipe, inputs: Mapping[str, Artifact | str]
     letters beyond ASCII hardly told two books apart. What stayed whole is found, and what was trained on it.
     """
     second = replace(recipe, version=2, inputs=inputs)
-    found = store.find(second)
-    return second if found and not store.manifest(found)["counts"]["documents"]["dropped"]["near duplicate"] else recipe
+    kept = store.find(second)
+    return second if kept and not store.manifest(kept)["counts"]["documents"]["dropped"]["near duplicate"] else recipe
 
 
 def held_out_bytes(store: Store, corpus: Artifact) -> int:

@@ -203,8 +203,8 @@ def kept_blimp(store: Store, checkpoint: Artifact, datasets_url: str, step: int 
     :param step: as for :func:`score_blimp`.
     :raises InputError: one of the files is missing.
     """
-    found = store.find(_blimp(checkpoint, datasets_url, None, step))
-    return None if found is None else zero_shot_of(found.digest, store.manifest(found)["counts"])
+    scored = store.find(_blimp(checkpoint, datasets_url, None, step))
+    return None if scored is None else zero_shot_of(scored.digest, store.manifest(scored)["counts"])
 
 
 def check_blimp(store: Store, datasets_url: str) -> None:

@@ -112,14 +112,14 @@ class FinetuneRequest(Training[Score]):
     @property
     def _new_meanings(self) -> dict[str, str]:
         """What settings mean that meant something else in earlier versions, for the fine-tunes alone that have them."""
-        found = {}
+        meanings = {}
         if self.config.select:
-            found["held_out"] = "groups of texts"
+            meanings["held_out"] = "groups of texts"
         if self.config.ngrams:
-            found["grams"] = "words and runs of pieces, by side, calibrated"
+            meanings["grams"] = "words and runs of pieces, by side, calibrated"
         if self.config.select and needs_threshold(self.spec):
-            found["decision"] = "best for the metric, and epochs and n-grams with it"  # from a half on before
-        return found
+            meanings["decision"] = "best for the metric, and epochs and n-grams with it"  # from a half on before
+        return meanings
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -128,7 +128,7 @@ class FinetuneRequest(Training[Score]):
         if not self.config.pretrained:
             return recipe_of("finetune", {**settings, "model": self._shape}, {"dataset": self.dataset})
         inputs = {"dataset": self.dataset, "checkpoint": self.checkpoint, "start": self.start, "teacher": self.teacher}
-        return recipe_of("finetune", settings, {role: found for role, found in inputs.items() if found})
+        return recipe_of("finetune", settings, {role: made for role, made in inputs.items() if made})
 
     @property
     def work(self) -> Work:
@@ -164,16 +164,16 @@ class FinetuneRequest(Training[Score]):
     def _teaching(self, teacher: Artifact) -> dict[str, Any]:
         """The job's teacher, what its layers tell the student (as in its pre-training), and who replaces words."""
         store = self.store
-        found = {"teacher": str(store.local(teacher, "model")), "distil": self._pretrained["config"]["distil"]}
+        job = {"teacher": str(store.local(teacher, "model")), "distil": self._pretrained["config"]["distil"]}
         source = teacher_of(store, self.checkpoint)
         if self.config.augmentation is None or source is None:
-            return found
+            return job
         shards = local_shards(store, ancestor(store, self.checkpoint, "shards"))
-        return {**found, "proposer": str(store.local(source, "model")), "pieces": str(shards)}
+        return {**job, "proposer": str(store.local(source, "model")), "pieces": str(shards)}
 
     def tags(self) -> dict[str, str]:
         """The tags of its MLflow run."""
-        found = run_tags(
+        tags = run_tags(
             kind="finetune",
             suite_run=self.suite_run,
             task=self.name,
@@ -185,8 +185,8 @@ class FinetuneRequest(Training[Score]):
             **({"teacher_digest": self.teacher.digest} if self.teacher else {}),
         )
         if note := from_task_note(recorded(self.config)):
-            found["mlflow.note.content"] = "\n\n".join([note, found.get("mlflow.note.content", "")]).strip()
-        return found
+            tags["mlflow.note.content"] = "\n\n".join([note, tags.get("mlflow.note.content", "")]).strip()
+        return tags
 
 
 @task(name="finetune", task_run_name="{request.title}", **JOB_OPTIONS)
@@ -218,8 +218,8 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
             register(run, finetuned_entry(store, built.artifact, dataset, suite))
     result, encoded = built.counts, store.manifest(dataset)
     rows = DatasetCounts.parse(encoded["counts"])
-    found = FinetuneCounts.parse(result)
-    notes = _notes(name, rows, found, arm, config.select == "refit")
+    counted = FinetuneCounts.parse(result)
+    notes = _notes(name, rows, counted, arm, config.select == "refit")
     if origin_note := from_task_note(settings["finetune"]):
         notes = (f"{name}: {origin_note[0].lower()}{origin_note[1:-1]}", *notes)
     origin = finetune_origin(built.manifest, encoded)
@@ -227,7 +227,7 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
         digest = sha256_json(recorded(dataclasses.replace(config, seed=0)))
         origin["own settings"] = f"{config.select} {digest}" if config.select else digest
     score = score_of(spec, config.seed, result, notes, origin, commit_of(built.manifest), rows.synthetic)
-    selected = selection_note(settings["finetune"], found.rows)
+    selected = selection_note(settings["finetune"], counted.rows)
     return dataclasses.replace(score, selected=selected, model=built.artifact.url, page=run.url)
 
 
@@ -238,26 +238,26 @@ def _made(counts: Mapping[str, Any]) -> str:
 def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     result, config = built.counts, built.manifest["config"]
     spec = recorded_task(config)
-    found = FinetuneCounts.parse(result)
-    scores = found.scores
+    counted = FinetuneCounts.parse(result)
+    scores = counted.scores
     results = {
         **{key: f"{value:.1f}" for key, value in scores.items()},
         **{f"paper, {column} (test)": value for column, value in spec.paper.items() if value is not None},
-        "best epoch": found.best_epoch,
-        "majority collapse": found.majority_collapse,
-        **{f"{split} rows": rows for split, rows in found.rows.items()},
-        "truncated rows": found.truncated,
-        "tokens/s": found.tokens_per_second,
-        "cost": cost(found.wall_seconds, found.threads or 0, found.device),
+        "best epoch": counted.best_epoch,
+        "majority collapse": counted.majority_collapse,
+        **{f"{split} rows": rows for split, rows in counted.rows.items()},
+        "truncated rows": counted.truncated,
+        "tokens/s": counted.tokens_per_second,
+        "cost": cost(counted.wall_seconds, counted.threads or 0, counted.device),
     }
     beside = config["finetune"]["lm_coef"] != 0.0
     unit = "L3 = task + lambda x language model, nats" if beside else "task, nats"
     start = from_task_note(config["finetune"])
     findings = DatasetCounts.of(store, dataset).findings if spec.own else ()
-    selected = selection_note(config["finetune"], found.rows)
+    selected = selection_note(config["finetune"], counted.rows)
     notes = (*([start] if start else []), selected, *synthetic_note(store.manifest(dataset)), *findings)
     measured = {key: value for key, value in result.items() if not key.startswith("validation/")} | scores
-    title = f"Fine-tuning {spec.name}, seed {found.seed}"
+    title = f"Fine-tuning {spec.name}, seed {counted.seed}"
     report(store, built, run, f"finetune-{spec.name}", title, results, measured, notes, unit=unit)
     run.set_tags({"model": built.artifact.url})
 

@@ -68,7 +68,7 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
     with FileDigests() as digests:
         prints = fingerprint(sources, digests.sha256, config.encoding)
     settings = recorded(config)
-    recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(found)}) for found in prints]
+    recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(source)}) for source in prints]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
     former = _named([store.artifact(CORPUS_PART, replace(part, version=3).digest) for part in recipes])
     recipe = as_before(store, recipe_of("corpus", settings, _named(parts)), former)
@@ -201,8 +201,8 @@ def _each(function: Callable[..., T], items: Sequence[Any]) -> list[T]:
 
 
 def _missing(store: Store, needed: Mapping[T, Recipe]) -> list[T]:
-    found = _each(store.find, list(needed.values()))
-    return [item for item, artifact in zip(needed, found, strict=True) if artifact is None]
+    kept = _each(store.find, list(needed.values()))
+    return [item for item, artifact in zip(needed, kept, strict=True) if artifact is None]
 
 
 def _piece(store: Store, part_and_dropped: tuple[Artifact, frozenset[str]]) -> Piece:

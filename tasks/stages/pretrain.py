@@ -112,7 +112,7 @@ class PretrainRequest(Training[Artifact]):
         inputs = {"shards": self.shards, "start": self.start, "mentions": self.mentions}
         if self.distillation:
             settings["distil"], inputs["teacher"] = recorded(self.distillation.config), self.distillation.teacher
-        recipe = recipe_of("pretrain", settings, {role: found for role, found in inputs.items() if found})
+        recipe = recipe_of("pretrain", settings, {role: made for role, made in inputs.items() if made})
         anew = self.config.optimizer == "muon"  # which saw queries, keys and values as one matrix before
         return dataclasses.replace(recipe, version=recipe.version + anew)
 
@@ -216,15 +216,15 @@ def pretrain_on_hosts(request: PretrainRequest, template: str) -> str:
             raise _Prepared
 
         with contextlib.suppress(_Prepared):
-            found = store.build(recipe, produce, CHECKPOINTS)
-            raise InputError(f"--manifest {template}: {found.artifact.url} is there; expected something to train")
+            built = store.build(recipe, produce, CHECKPOINTS)
+            raise InputError(f"--manifest {template}: {built.artifact.url} is there; expected something to train")
 
     return hosts.manifest(template, "gptcore.training.pretrain", store.workspace(recipe), request.nproc, prepare)
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    found = PretrainCounts.parse(counts)
-    return f"held-out perplexity {found.validation_perplexity:.2f} after {amount(found.tokens_seen)} tokens"
+    result = PretrainCounts.parse(counts)
+    return f"held-out perplexity {result.validation_perplexity:.2f} after {amount(result.tokens_seen)} tokens"
 
 
 def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> None:
@@ -232,10 +232,10 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
     entropy = result.validation_unigram_entropy
     # Hidden words are told from both sides: what n-grams predict of the next one is no measure of that.
     models = store.manifest(ngrams)["counts"] if ngrams and entropy is None else {}
-    counted = {name: NgramCounts.parse(found) for name, found in models.items()}
+    counted = {name: NgramCounts.parse(counts) for name, counts in models.items()}
     results = {
         "validation perplexity": result.validation_perplexity,
-        **{f"{name} perplexity": found.perplexity for name, found in counted.items()},
+        **{f"{name} perplexity": model.perplexity for name, model in counted.items()},
         **({} if entropy is None else {"unigram perplexity": math.exp(entropy)}),
         "validation tokens": result.validation_tokens,
         "tokens seen": result.tokens_seen,
@@ -247,10 +247,10 @@ def _report(store: Store, built: Built, run: Run, ngrams: Artifact | None) -> No
         "MFU": result.mfu,
         "device": f"{result.device}, {result.precision}, {result.world_size} process(es)",
     }
-    references = {name: found.nats for name, found in counted.items()}
+    references = {name: model.nats for name, model in counted.items()}
     references |= {} if entropy is None else {"unigram entropy": entropy}
     notes = synthetic_note(store.manifest(ancestor(store, built.artifact, "corpus"))) + start_note(built.manifest)
-    perplexities = {f"validation/{name}_perplexity": found.perplexity for name, found in counted.items()}
+    perplexities = {f"validation/{name}_perplexity": model.perplexity for name, model in counted.items()}
     measured = {**built.counts, **perplexities}
     title = f"Pre-training {built.artifact.short}"
     report(store, built, run, "pretrain-card", title, results, measured, notes, references)

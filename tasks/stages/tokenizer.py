@@ -56,11 +56,11 @@ def pin_tokenizer(store: Store, ref: str, config: TokenizerConfig) -> Artifact:
     :param config: says of which kind it has to be.
     :raises InputError: where none fits, or several do, or the one that does is of another kind.
     """
-    found = named_tokenizer(store, ref)
-    if isinstance(found, Artifact):
-        check_kind(store, found, config)
-        return found
-    tokenizer = _of_kind(Tokenizer.load(found), config, found)
+    named = named_tokenizer(store, ref)
+    if isinstance(named, Artifact):
+        check_kind(store, named, config)
+        return named
+    tokenizer = _of_kind(Tokenizer.load(named), config, named)
     recipe = recipe_of("tokenizer", {"imported": True}, {"vocabulary and merges": tokenizer.digest})
     return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
 

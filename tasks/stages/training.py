@@ -119,7 +119,7 @@ class Training(ABC, Generic[Made]):
     @property
     def needs(self) -> set[str]:
         """Digests of what it is made from."""
-        return {found.digest for found in self.recipe.inputs.values() if isinstance(found, Artifact)}
+        return {made.digest for made in self.recipe.inputs.values() if isinstance(made, Artifact)}
 
     @abstractmethod
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:
@@ -183,10 +183,10 @@ def follow_job(
     workspace = Path(job["workspace"])
     mirror = partial(store.sync_partial, recipe, workspace)
     observer = JobObserver(stage, run, f"progress-{recipe.stage}" if alone else None, mirror, item, unit)
-    found = run_job(
+    result = run_job(
         STAGES[recipe.stage].job, job, workspace, nproc=nproc, on_metrics=observer, on_waiting=observer.waiting
     )
-    return {**found, "threads": job["threads"]}
+    return {**result, "threads": job["threads"]}
 
 
 def report(

@@ -41,11 +41,11 @@ class Counts:
         """The counts as a manifest has them; keys that no field is called by are left out."""
         given = {re.sub(r"\W", "_", key): value for key, value in counts.items()}
         given["figures"] = {key: value for key, value in counts.items() if "/" in key}
-        found = object.__new__(cls)
+        record = object.__new__(cls)
         for name, kind in field_types(cls).items():  # type: ignore[arg-type]  # mypy doubts that a class can be hashed
             if name in given:
-                object.__setattr__(found, name, decoded(kind, given[name]))
-        return found
+                object.__setattr__(record, name, decoded(kind, given[name]))
+        return record
 
     if not TYPE_CHECKING:  # to mypy there are the fields alone
 

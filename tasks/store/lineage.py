@@ -40,10 +40,10 @@ class Lineage:
                 self._manifests[artifact] = self._store.manifest(artifact)
             except InputError as error:
                 self._manifests[artifact] = error
-        found = self._manifests[artifact]
-        if isinstance(found, InputError):
-            raise found
-        return found
+        read = self._manifests[artifact]
+        if isinstance(read, InputError):
+            raise read
+        return read
 
     def ancestor(self, artifact: Artifact, stage: str) -> Artifact:
         """The nearest artifact of ``stage`` that ``artifact`` was made from, as :func:`ancestor` finds it."""
@@ -90,8 +90,8 @@ def located(artifact: Artifact) -> Artifact:
     """An artifact where it lies now: at its recorded address, else in another of :func:`known_stores`, moved there."""
     recorded = _root(artifact)
     for root in sorted(known_stores(), key=lambda known: known != recorded):
-        if found := Store(root).find(artifact.stage, artifact.digest):
-            return found
+        if here := Store(root).find(artifact.stage, artifact.digest):
+            return here
     return artifact
 
 

@@ -29,10 +29,10 @@ def teacher_model(store: Store, ref: str) -> Artifact:
     store, ref = _where(store, ref, "pretrain")
     if ref != "latest":
         return store.resolve(ref, "pretrain")
-    for found in store.records("pretrain"):
-        family = recorded_family(found.manifest["config"]["model"])
-        if family.distillation and "teacher" not in found.manifest["inputs"] and store.whole(found):
-            return found.artifact
+    for record in store.records("pretrain"):
+        family = recorded_family(record.manifest["config"]["model"])
+        if family.distillation and "teacher" not in record.manifest["inputs"] and store.whole(record):
+            return record.artifact
     raise InputError(f"--teacher latest: found no pre-trained Transformer in {store.url}, expected one")
 
 
@@ -48,11 +48,11 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     store, ref = _where(store, ref, "pretrain")
     if ref != "latest":
         return store.resolve(ref, "pretrain")
-    families = [(recorded_family(found.manifest["config"]["model"]), found) for found in store.records("pretrain")]
-    for family, found in families:  # newest first
-        if not family.ablation and (family.generates or not generates) and store.whole(found):
-            return found.artifact
-    if others := {family.title for family, found in families if store.whole(found)}:
+    families = [(recorded_family(record.manifest["config"]["model"]), record) for record in store.records("pretrain")]
+    for family, record in families:  # newest first
+        if not family.ablation and (family.generates or not generates) and store.whole(record):
+            return record.artifact
+    if others := {family.title for family, record in families if store.whole(record)}:
         titles = ", ".join(sorted(others))
         wanted = "one that generates text" if generates else "one that is more than an ablation"
         raise InputError(f"pretrain 'latest': found only {titles} in {store.url}, expected {wanted}")
@@ -170,10 +170,10 @@ def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
     """
     store, ref = _where(store, ref, "finetune")
     if ref in ("latest", "best"):
-        if (found := task_model(store, task, best=ref == "best")) is None:
+        if (model := task_model(store, task, best=ref == "best")) is None:
             expected = f"expected a fine-tuned one; `gptmill finetune {task}` makes it"
             raise InputError(f"--model {ref}: found no model for {task} in {store.url}, {expected}")
-        return found
+        return model
     artifact = store.resolve(ref, "finetune")
     if (other := _task(store.manifest(artifact))) != task:
         raise InputError(f"--model {artifact.short}: a model for {other}, expected one for {task}")
@@ -198,11 +198,11 @@ def task_model(store: Store, task: str, best: bool, among: Collection[str] | Non
 
 def fine_tuned_tasks(store: Store) -> set[str]:
     """The tasks that the store has a fine-tuned model for."""
-    found: set[str] = set()
+    tasks: set[str] = set()
     for record in store.records("finetune"):
-        if (task := _task(record.manifest)) not in found and store.whole(record):
-            found.add(task)
-    return found
+        if (task := _task(record.manifest)) not in tasks and store.whole(record):
+            tasks.add(task)
+    return tasks
 
 
 def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str, Artifact]:
@@ -221,9 +221,11 @@ def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str
             continue
         if DatasetCounts.parse(_dataset(lineage, record)["counts"]).synthetic == synthetic:
             models.setdefault(_task(record.manifest), []).append(record)
-    newest = {task: next(filter(store.whole, found), None) for task, found in models.items()}
+    newest = {task: next(filter(store.whole, records), None) for task, records in models.items()}
     return {
-        task: _best(store, lineage, models[task], found).artifact for task, found in newest.items() if found is not None
+        task: _best(store, lineage, models[task], record).artifact
+        for task, record in newest.items()
+        if record is not None
     }
 
 

@@ -30,18 +30,18 @@ _Point = tuple[float, Mapping[str, float]]
 def cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:
     """The paper's value of a table's setting, ours, and the settings with it."""
     own, papers = getattr(star, table.setting), getattr(_PAPER, table.setting)
-    found = []
+    made = []
     for value in table.rows:
         ours = type(papers)(value)
         if table.scaled:  # its own value exactly, whatever rounding says
             ours = own if value == papers else type(papers)(own * value / papers)
         try:
-            found.append((value, ours, dataclasses.replace(star, **{table.setting: ours})))
+            made.append((value, ours, dataclasses.replace(star, **{table.setting: ours})))
         except InputError as error:
             raise InputError(
                 f"star.{table.setting} = {own}: Table {table.number} has the paper's multiples of it: {error}"
             ) from None
-    return found
+    return made
 
 
 def _notes(store: Store, ids: Artifact) -> list[str]:
@@ -205,7 +205,7 @@ def sizes_table(
         rows.append((size, amount(weights), *_losses(result, SPLITS)))
         metrics[f"{size}/valid_perplexity"] = result["valid/perplexity"]
         points.append((round(weights / 1e6, 2), result))
-    rows += [(f"published {size}", "", *_four_decimals(found)) for size, found in EVALUATION.items()]
+    rows += [(f"published {size}", "", *_four_decimals(numbers)) for size, numbers in EVALUATION.items()]
     title = "Size of the model"
     figure = _figure(store, ids, title, "million weights", points, True)
     adapts = [store.manifest(model)["config"]["adapt"] for model in models]

@@ -109,8 +109,8 @@ def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Art
 
 
 def _collected(counts: Mapping[str, Any]) -> str:
-    found = PapersCounts.parse(counts)
-    return f"{found.read:,} records of {found.files} files -> {found.papers:,} papers"
+    counted = PapersCounts.parse(counts)
+    return f"{counted.read:,} records of {counted.files} files -> {counted.papers:,} papers"
 
 
 def _encoded(counts: Mapping[str, Any]) -> str:
@@ -189,8 +189,8 @@ def read_written(store: Store, written: Artifact) -> list[dict[str, Any]]:
 
 
 def _written(counts: Mapping[str, Any]) -> str:
-    found = WrittenCounts.parse(counts)
-    return f"{found.titles} abstracts, {100 * found.generated['ended']:.0f} % ended by themselves"
+    counted = WrittenCounts.parse(counts)
+    return f"{counted.titles} abstracts, {100 * counted.generated['ended']:.0f} % ended by themselves"
 
 
 @dataclass(frozen=True)
@@ -279,8 +279,8 @@ def adapt_model(request: AdaptRequest, beside: int = 0) -> Artifact:
 
 
 def _made(counts: Mapping[str, Any]) -> str:
-    found = AdaptCounts.parse(counts)
-    return f"test perplexity {found.figures['test/perplexity']:.2f} after {amount(found.tokens_seen)} tokens"
+    result = AdaptCounts.parse(counts)
+    return f"test perplexity {result.figures['test/perplexity']:.2f} after {amount(result.tokens_seen)} tokens"
 
 
 def _report(built: Built, run: Run, title: str, request: AdaptRequest) -> None:

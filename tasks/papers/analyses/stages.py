@@ -62,7 +62,7 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
         parts = part_files(store.local(corpus), "train")
         meter = Meter("overlap", "parts")
         with partition_map(dask_address, shared=out, small=len(parts) <= _SMALL_TO_SEARCH) as parallel:
-            found = find_in_corpus(wanted, parts, out, parallel, lambda done, of: meter("corpus", done, of))
+            in_corpus = find_in_corpus(wanted, parts, out, parallel, lambda done, of: meter("corpus", done, of))
         counts: dict[str, Any] = {}
         for each, test in zip(texts, sets, strict=True):
             own = None
@@ -70,13 +70,13 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
                 mine = wanted_hashes([test])
                 train = ((text,) for row in each.train() for text in row)
                 own = asdict(overlap(test, mine, find_in_texts(mine, train)))
-            counts[each.name] = {"corpus": asdict(overlap(test, wanted, found)), "train": own}
+            counts[each.name] = {"corpus": asdict(overlap(test, wanted, in_corpus)), "train": own}
         return {"sets": counts}
 
     return build(store, recipe, produce, "overlap", _overlapping)
 
 
 def _overlapping(counts: Mapping[str, Any]) -> str:
-    found = [each.corpus for each in OverlapCounts.parse(counts).sets.values()]
-    share = sum(each.found for each in found) / max(1, sum(each.ngrams for each in found))
-    return f"{100 * share:.2f} % of the {N}-grams of {len(found)} test sets"
+    overlaps = [each.corpus for each in OverlapCounts.parse(counts).sets.values()]
+    share = sum(each.found for each in overlaps) / max(1, sum(each.ngrams for each in overlaps))
+    return f"{100 * share:.2f} % of the {N}-grams of {len(overlaps)} test sets"

@@ -171,9 +171,9 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
             its = known.documents.get(document)
             return None if its is None else Gazetteer.linked(its, graph, tokenizer, table)
 
-        found = link_shards(local_shards(store, shards), gazetteer, out, done, own)
+        splits = link_shards(local_shards(store, shards), gazetteer, out, done, own)
         entities.save(out)
-        counts = {**entities.sizes, "splits": found}
+        counts = {**entities.sizes, "splits": splits}
         return counts | {"links": len(known.documents), "links_unused": known.unused} if links else counts
 
     return build(store, recipe, produce, "mentions", _linked).artifact
@@ -199,8 +199,8 @@ def links_of_corpus(store: Store, shards: Artifact, links: str) -> CorpusLinks:
     sources: dict[str, str] = {}
     for part in (corpus, *partitions_of(store, corpus)):
         sources |= read_sources(store.local(part))
-    found = {document: known[source] for document, source in sources.items() if source in known}
-    if not found:
+    linked = {document: known[source] for document, source in sources.items() if source in known}
+    if not linked:
         raise InputError(
             f"{links}: found links of {len(known):,} documents, the first {next(iter(known))!r:.60}, none of them a "
             f"file of the corpus; expected files such as {min(sources.values())!r:.60}"
@@ -208,21 +208,21 @@ def links_of_corpus(store: Store, shards: Artifact, links: str) -> CorpusLinks:
     tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
     table = PieceTable.of(tokenizer)
     used = 0
-    for document, own in found.items():
+    for document, own in linked.items():
         try:
             meant(own, tokenizer, table)
         except InputError as error:
             raise InputError(f"{links}, document {sources[document]}: {error}") from None
         used += sum(1 for _ in spelled(list(own), tokenizer, table))
-    return CorpusLinks(found, sum(map(len, known.values())) - used)
+    return CorpusLinks(linked, sum(map(len, known.values())) - used)
 
 
 def _linked(counts: Mapping[str, Any]) -> str:
-    found = MentionsCounts.parse(counts)
-    train = found.splits["train"]
+    counted = MentionsCounts.parse(counts)
+    train = counted.splits["train"]
     share = train.tokens / max(1, train.mentions)
-    linked = "" if found.links is None else f"; {found.links:,} documents have links of their own"
-    if unused := found.links_unused:
+    linked = "" if counted.links is None else f"; {counted.links:,} documents have links of their own"
+    if unused := counted.links_unused:
         linked += f" ({unused:,} more are of no document here, or no name in {LONGEST} pieces)"
     return f"{train.mentions:,} mentions of {train.entities:,} entities, one in {share:,.0f} tokens{linked}"
 
@@ -288,8 +288,8 @@ def _opened(graph: Path, vectors: Path, config: GroundingConfig) -> tuple[Concep
 
 
 def _covered(counts: Mapping[str, Any]) -> str:
-    found = GroundedCounts.parse(counts).splits["dev"]
-    return f"{found.rows:,} dev questions, {100 * found.right_with_path:.0f} % of right choices have a path"
+    dev = GroundedCounts.parse(counts).splits["dev"]
+    return f"{dev.rows:,} dev questions, {100 * dev.right_with_path:.0f} % of right choices have a path"
 
 
 @task(name="kagnet", task_run_name="kagnet on {grounded.short}", **JOB_OPTIONS)
@@ -315,5 +315,5 @@ def train_kagnet(
 
 
 def _answered(counts: Mapping[str, Any]) -> str:
-    found = TrainingCounts.parse(counts).figures
-    return f"dev {100 * found['dev/score']:.1f}, the text alone {100 * found['dev/text_score']:.1f}"
+    figures = TrainingCounts.parse(counts).figures
+    return f"dev {100 * figures['dev/score']:.1f}, the text alone {100 * figures['dev/text_score']:.1f}"

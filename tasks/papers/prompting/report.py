@@ -48,12 +48,12 @@ def by_shots(
             for name in _scores(each, row[0]):
                 called = _called(each, name, row[0])
                 values = [cell.scores[name] for cell in row]
-                found = [f"{v:,.1f}" if name.startswith("perplexity") else _percent(v) for v in values]
+                printed = [f"{v:,.1f}" if name.startswith("perplexity") else _percent(v) for v in values]
                 if name.partition(", ")[0] in _BASELINES and k != shots[0]:
                     continue  # they see no examples
                 has_chance = row[0].chance is not None and name in ("score", *Normalisation)
                 chance = _percent(row[0].chance or 0.0) if has_chance else ""
-                body.append((task, called, str(k), *found, chance, _examples(row), f"{row[0].rows:,}"))
+                body.append((task, called, str(k), *printed, chance, _examples(row), f"{row[0].rows:,}"))
             metrics |= {f"{task}/{k} shots/{label}": _headline(cell) for label, cell in zip(models, row, strict=True)}
     figures, levels = [], []
     for task in tasks:
@@ -138,8 +138,8 @@ def _called(task: PromptTask, name: str, cell: PromptResult) -> str:
 
 
 def _examples(row: Sequence[PromptResult]) -> str:
-    found = [f"{cell.shots:.1f}" for cell in row]
-    return found[0] if len(set(found)) == 1 else " ".join(found)
+    shots = [f"{cell.shots:.1f}" for cell in row]
+    return shots[0] if len(set(shots)) == 1 else " ".join(shots)
 
 
 def _shots(cells: Cells) -> list[int]:
@@ -147,8 +147,8 @@ def _shots(cells: Cells) -> list[int]:
 
 
 def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
-    found = [cells[task, shots, label] for task in tasks]
-    scores = [_headline(cell) for cell in found if cell.metric == "accuracy"]
+    of_tasks = [cells[task, shots, label] for task in tasks]
+    scores = [_headline(cell) for cell in of_tasks if cell.metric == "accuracy"]
     return sum(scores) / len(scores)
 
 
@@ -161,8 +161,8 @@ def _unit(cells: Cells, task: str) -> str:
 
 
 def _chance(cells: Cells, task: str) -> dict[str, float]:
-    found = next(cell.chance for (name, _, _), cell in cells.items() if name == task)
-    return {} if found is None else {"a random guess": 100 * found}
+    chance = next(cell.chance for (name, _, _), cell in cells.items() if name == task)
+    return {} if chance is None else {"a random guess": 100 * chance}
 
 
 def _percent(value: float) -> str:
@@ -193,7 +193,7 @@ def _notes(
     headlines: dict[Normalisation, list[str]] = {}
     sources: dict[str, list[str]] = {}
     for task in asked:
-        cell = next(found for (name, _, _), found in cells.items() if name == task.name)
+        cell = next(cell for (name, _, _), cell in cells.items() if name == task.name)
         if Normalisation.TOTAL in cell.scores:
             headlines.setdefault(task.normalisation, []).append(task.name)
         sources.setdefault(cell.examples_from, []).append(task.name)

@@ -66,7 +66,7 @@ class SweepResult:
     def best_first(self) -> list[Outcome]:
         """What each trial reached at last, the furthest and best first."""
         sign = 1 if self.plan.lower_is_better else -1
-        last = {found.trial: found for found in self.outcomes}
+        last = {outcome.trial: outcome for outcome in self.outcomes}
         return sorted(last.values(), key=lambda o: (-o.rung, o.objective is None, sign * (o.objective or 0.0), o.trial))
 
     @property
@@ -98,21 +98,21 @@ class SweepResult:
 
     def of(self, trial: int, rung: int) -> Outcome | None:
         """What a trial reached on a rung; None where it was not on it."""
-        return next((found for found in self.outcomes if (found.trial, found.rung) == (trial, rung)), None)
+        return next((outcome for outcome in self.outcomes if (outcome.trial, outcome.rung) == (trial, rung)), None)
 
     def rows(self) -> list[dict[str, str]]:
         """A record a trial, the furthest and best first."""
-        return [self._row(found.trial) for found in self.best_first]
+        return [self._row(outcome.trial) for outcome in self.best_first]
 
     def _row(self, trial: int) -> dict[str, str]:
         reached = {length(rung): self.of(trial, rung.number) for rung in self.plan.rungs}
-        there = [found for found in reached.values() if found]
+        there = [outcome for outcome in reached.values() if outcome]
         return {
             "trial": str(trial),
             **{name: shown_value(value) for name, value in self.plan.trials[trial - 1].drawn.items()},
-            **{on: "failed" if found and found.failure else number(found) for on, found in reached.items()},
+            **{on: "failed" if outcome and outcome.failure else number(outcome) for on, outcome in reached.items()},
             "updates": f"{there[-1].updates:,}",
-            "seconds": f"{sum(found.seconds for found in there):,.0f}",
+            "seconds": f"{sum(outcome.seconds for outcome in there):,.0f}",
         }
 
     @property
@@ -203,9 +203,9 @@ class SweepResult:
             # neighbouring lines through one choice would hide one another
             yield heights + np.linspace(-1, 1, len(values)) * min(0.05, 0.004 * len(values))
         for place, rung in enumerate(plan.rungs, start=len(plan.axes)):
-            found = {outcome.trial: outcome.objective for outcome in self.outcomes if outcome.rung == rung.number}
-            there = sorted((value for value in found.values() if value is not None), reverse=plan.lower_is_better)
-            reached = [found.get(trial.number) for trial in plan.trials]
+            objectives = {outcome.trial: outcome.objective for outcome in self.outcomes if outcome.rung == rung.number}
+            there = sorted((value for value in objectives.values() if value is not None), reverse=plan.lower_is_better)
+            reached = [objectives.get(trial.number) for trial in plan.trials]
             yield _axis(host, place, f"rung {rung.number}\n{length(rung)}", reached, (there[0], there[-1]))
 
     def write(self, folder: Path) -> list[Path]:
@@ -258,8 +258,8 @@ def _axis(
     axes.set_ylim(bottom if bottom != top else 2 * top or 1.0, top)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if log else MaxNLocator(5))
 
-    def heights(found: Iterable[Any]) -> np.ndarray:
-        points = np.array([(0.0, value) for value in found], dtype=float).reshape(-1, 2)
+    def heights(numbers: Iterable[Any]) -> np.ndarray:
+        points = np.array([(0.0, value) for value in numbers], dtype=float).reshape(-1, 2)
         return (axes.transScale + axes.transLimits).transform(points)[:, 1]
 
     ticks = np.arange(len(words))
@@ -301,8 +301,8 @@ def record_trial(run: Run, outcome: Outcome) -> None:
     if outcome.failure:
         run.set_tags({"failure": outcome.failure})
         return
-    found = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
-    run.log_results({**_printed({**outcome.metrics, **found}), "rung": outcome.rung})
+    costs = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
+    run.log_results({**_printed({**outcome.metrics, **costs}), "rung": outcome.rung})
     run.set_tags({"checkpoint": outcome.checkpoint[:12], "failure": ""})
 
 
@@ -316,14 +316,14 @@ def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path)
     files = result.write(folder)
     best, key = result.winner, sweep_key(result.identity)
     page = result.markdown()
-    found = sha256_json({"page": page})
-    if run.opened_tags.get("result") != found:  # a trial that had failed may have gone well this time, and won
+    result_digest = sha256_json({"page": page})
+    if run.opened_tags.get("result") != result_digest:  # a trial that had failed may have gone well this time, and won
         for path in files:
             run.log_artifact(path)
         run.log_results(_printed({"objective": best.objective, **best.metrics}))
         _set_aside(tracker, key, result.outcomes)
     trial = {"winner": f"trial {best.trial}", "winner_checkpoint": best.checkpoint}
-    run.set_tags({**trial, "result": found, "mlflow.note.content": page})
+    run.set_tags({**trial, "result": result_digest, "mlflow.note.content": page})
     save_views(tracker, SWEEPS, [trials_view(result.plan, key)], "Sweeps, each with its trials by rung.\n")
     links = {"MLflow: this sweep, with the picture": run.url, "MLflow: its trials": chart_link(tracker, key)}
     if address := prefect_page():
