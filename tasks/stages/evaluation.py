@@ -24,6 +24,7 @@ from tasks.jobs.parallel import partition_map
 from tasks.report.score import ZeroShot, zero_shot_of
 from tasks.stages.corpus import ORDERS, SMALL, local_shards
 from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
+from tasks.stages.table import STAGES
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts
 from tasks.store.lineage import load_tokenizer, model_folder, tokenizer_of
@@ -79,7 +80,7 @@ def measure_speed(store: Store, model: Artifact, dataset: Artifact) -> dict[str,
             "dataset": str(store.local(dataset)),
             "workspace": str(workspace),
         }
-        return run_job("gptcore.evaluation.speed", job, workspace, on_metrics=lambda records: None)
+        return run_job(STAGES["speed"].job, job, workspace, on_metrics=lambda records: None)
 
     timed = "{torch[milliseconds]:.2f} ms a row, as ONNX {onnx[milliseconds]:.2f}"
     return build(store, recipe, produce, "speed", timed.format_map, model.short, "model", ("exported",)).counts

@@ -25,6 +25,7 @@ from tasks.report.card import amount, cost, start_note, synthetic_note, write_pr
 from tasks.report.entries import corpus_data, pretrained_entry
 from tasks.stages.corpus import local_shards
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, build, recipe_of
+from tasks.stages.table import STAGES
 from tasks.stages.training import Distillation, Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import NgramCounts, PretrainCounts, ShardsCounts, WeightsCounts
@@ -219,7 +220,7 @@ def pretrain_on_hosts(request: PretrainRequest, template: str) -> str:
             built = store.build(recipe, produce, CHECKPOINTS)
             raise InputError(f"--manifest {template}: {built.artifact.url} is there; expected something to train")
 
-    return hosts.manifest(template, "gptcore.training.pretrain", store.workspace(recipe), request.nproc, prepare)
+    return hosts.manifest(template, STAGES["pretrain"].job, store.workspace(recipe), request.nproc, prepare)
 
 
 def _made(counts: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ class Stage:
     task: str = ""
     """The Prefect task that makes an artifact of it, where others reach it by name."""
     job: str = ""
-    """The module that its child process runs; empty: it has none, or its task names it."""
+    """The module that its child process runs; empty: its task works in its own process."""
 
     def part(self, name: str) -> Any:
         """What one of the fields leads to: ``stage.part("task")`` is the Prefect task.
