@@ -12,8 +12,11 @@ import pytest
 import tasks.stages.table as table
 from gptcore.base.errors import InputError
 from gptcore.base.named import Named
+from gptcore.config import preset_named
 from tasks.stages.corpus import generate_world
+from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.stage import recipe_of
+from tasks.store.artifact import Recipe
 from tasks.store.store import Store
 from tests.packages import install
 
@@ -44,3 +47,15 @@ def test_another_package_brings_a_stage(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(table, "STAGES", Named(table.ENTRY_POINTS, table._ours))
     assert recipe_of("own", {}, {}).version == 7
+
+
+def test_a_network_has_the_sizes_that_its_mentions_count(tmp_path: Path) -> None:
+    store, sizes = Store(str(tmp_path)), {"n_entities": 5, "n_embd_entities": 12, "n_names": 7, "n_name_pieces": 9}
+    counts = {"n_vocab": 40, "tokenizer_digest": "t"}
+    shards = store.build(Recipe("shards", 1, {}), lambda _: counts).artifact
+    mentions = store.build(Recipe("mentions", 1, {}), lambda _: {**sizes, "splits": {}}).artifact
+    preset = preset_named("demo", {"family": "ernie"})
+    request = PretrainRequest(store, shards, preset.model, preset.pretrain, mentions=mentions)
+    assert vars(request.network) == {**vars(preset.model), "n_vocab": 40, **sizes}
+    with pytest.raises(InputError, match=r"expected a graph \(--graph\)"):
+        PretrainRequest(store, shards, preset.model, preset.pretrain)
