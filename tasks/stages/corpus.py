@@ -17,6 +17,7 @@ from prefect import task
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
+from gptcore.base.named import named_part
 from gptcore.base.settings import flatten, recorded
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
@@ -46,11 +47,11 @@ def generate_world(store: Store) -> Artifact:
 
     :raises InputError: no package here has a stage that generates one.
     """
-    if "storyworld" not in STAGES:
+    if (stage := STAGES.get("storyworld")) is None:
         raise InputError(
             "found no stage `storyworld` to generate books and datasets; expected the address of real ones"
         )
-    world: Artifact = STAGES["storyworld"].part("task")(store, SEED)
+    world: Artifact = named_part(stage.task)(store, SEED)
     return world
 
 

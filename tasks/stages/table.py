@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from gptcore.base.errors import InputError
-from gptcore.base.named import Named, named_part
+from gptcore.base.named import Named
 from gptcore.base.tables import read_table
 
 ENTRY_POINTS = "gptmill.stages"
@@ -22,24 +20,15 @@ _FILE = "stages.toml"
 
 @dataclass(frozen=True)
 class Stage:
-    """A kind of artifact, and what makes it; its parts are named as ``package.module:attribute``."""
+    """A kind of artifact, and what makes it."""
 
     name: str
     version: int
     """Raised by hand when the stage's code starts to give different output for the same settings."""
     task: str = ""
-    """The Prefect task that makes an artifact of it, where others reach it by name."""
+    """The Prefect task that makes an artifact of it, as ``package.module:name``, where others reach it by name."""
     job: str = ""
     """The module that its child process runs; empty: its task works in its own process."""
-
-    def part(self, name: str) -> Any:
-        """What one of the fields leads to: ``stage.part("task")`` is the Prefect task.
-
-        :raises InputError: the stage has no such part.
-        """
-        if not (path := getattr(self, name)):
-            raise InputError(f"stage {self.name}: found no {name}, expected another stage")
-        return named_part(path)
 
 
 def _ours() -> list[Stage]:
