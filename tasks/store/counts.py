@@ -1,4 +1,4 @@
-"""What the stages count: for each stage a typed record of the counts in its manifests, and one reader for all.
+"""What the core's stages count: for each stage a typed record of the counts in its manifests, and one reader for all.
 
 A field is called by its key, with `_` in place of what no name may have: "validation/perplexity" is
 `validation_perplexity`. What older versions did not count has a default here, and nowhere else.
