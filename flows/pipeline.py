@@ -15,8 +15,9 @@ from flows.trainings.leaderboard import score_tasks
 from gptcore.families import FAMILIES
 from gptcore.nlu.blimp import has_blimp
 from tasks.jobs.launch import warm_up
-from tasks.report.card import stages_table, table
+from tasks.report.card import stages_table
 from tasks.report.leaderboard import Leaderboard
+from tasks.report.table import grid
 from tasks.stages.evaluation import check_blimp, score_blimp
 from tasks.store.store import Store
 
@@ -45,7 +46,7 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
         drawn = "" if of_all else f", {scores['pairs']:,} pairs drawn by a seed"
         rows = [("**mean of the fields**", f"**{100 * scores['score']:.1f}**")]
         rows += [(field, f"{100 * score:.1f}") for field, score in scores["fields"].items()]
-        found = table(("field", "accuracy x 100 (chance: 50)"), rows)
+        found = grid(("field", "accuracy x 100 (chance: 50)"), rows)
         sections = {f"BLiMP, without fine-tuning{drawn}": found, **sections}
     arms = arms_of(chain.store, chain.preset, chain.checkpoint, parameters.from_task)
     return score_tasks(chain.grid(arms, parameters.seeds), parameters.jobs, sections, chain.left_out, parameters.rates)

@@ -19,8 +19,8 @@ from flows.trainings.train import train_all
 from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
-from tasks.report.card import table
 from tasks.report.score import Score
+from tasks.report.table import grid
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import canonical
 from tasks.store.counts import FinetuneCounts
@@ -160,7 +160,7 @@ def _as_table(rates: Sequence[float], tried: Mapping[str, Tried]) -> str:
         cells = [first_line(score) if isinstance(score, Exception) else f"{score:.1f}" for score in by_rate.values()]
         marked = (f"**{cell}**" if rate == chosen else cell for rate, cell in zip(by_rate, cells, strict=True))
         body.append((name, *marked, "-" if chosen is None else as_typed(chosen)))
-    return table(("score that chose the epoch, seed 0", *map(as_typed, rates), "chosen"), body)
+    return grid(("score that chose the epoch, seed 0", *map(as_typed, rates), "chosen"), body)
 
 
 def _open(grid: Grid, arm: Arm, rates: Sequence[float]) -> Run:

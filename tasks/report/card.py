@@ -20,6 +20,7 @@ from gptcore.base.settings import flatten
 from gptcore.families import Family, recorded_family
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec, task_spec
+from tasks.report.table import grid, rendered
 from tasks.store.artifact import Artifact
 from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, Generated, PretrainCounts, ShardsCounts
 from tasks.store.lineage import ancestor, made_before
@@ -49,13 +50,13 @@ class Card:
     def markdown(self) -> str:
         """The whole card; the figure travels inside it."""
         parts = [f"# {self.title}", *(f"> {note}" for note in self.notes)]
-        parts.append(table(("result", "value"), [(name, shown(value)) for name, value in self.results.items()]))
+        parts.append(grid(("result", "value"), _lines(self.results)))
         if self.figure is not None:
             parts.append(embedded("loss curve", self.figure))
         if self.links:
             parts.append(linked(self.links))
         parts += ["## Lineage", self._lineage()]
-        parts += ["## Settings", table(("setting", "value"), [(k, shown(v)) for k, v in flatten(self.config).items()])]
+        parts += ["## Settings", grid(("setting", "value"), _lines(flatten(self.config)))]
         return "\n\n".join(parts) + "\n"
 
     def _lineage(self) -> str:
@@ -65,7 +66,7 @@ class Card:
         rows += _made_from(self.manifest)
         rows += [("code", f"gptmill {code['package']}", commit)]
         rows += [("made", self.manifest["created"][:19] + " UTC", f"{self.manifest['duration_seconds']:.1f} s")]
-        return table(("what", "stage", "digest"), rows)
+        return grid(("what", "stage", "digest"), rows)
 
 
 def stages_table(store: Store, stages: Sequence[Artifact]) -> str:
@@ -76,7 +77,7 @@ def stages_table(store: Store, stages: Sequence[Artifact]) -> str:
         inputs = ", ".join(f"{role} {digest}" for role, _, digest in _made_from(manifest))
         seconds = f"{manifest['duration_seconds']:,.1f} s"
         rows.append((artifact.stage, artifact.short, inputs, seconds, manifest["created"][:19]))
-    return table(("stage", "digest", "made from", "took", "made (UTC)"), rows)
+    return grid(("stage", "digest", "made from", "took", "made (UTC)"), rows)
 
 
 def _made_from(manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -187,16 +188,6 @@ def linked(links: Mapping[str, str]) -> str:
     )
 
 
-def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table whose cells cannot break it."""
-    # a line break would end the table
-    cells = [[" ".join(text.replace("|", "\\|").split()) for text in row] for row in (header, *rows)]
-    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
-    padded = ([text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in lines)  # legible as text
-    return "\n".join("| " + " | ".join(row) + " |" for row in padded)
-
-
 def amount(count: float) -> str:
     """A number to read: 36, 757,529 as 0.76 M, 3,225,600 as 3.2 M."""
     for size, letter in ((1e9, "G"), (1e6, "M")):
@@ -223,14 +214,6 @@ def publish_table(records: Sequence[Mapping[str, str]], key: str, description: s
     return cast(UUID, create_table_artifact(table=filled(records), key=key_of(key), description=description))
 
 
-_LIMITS = (
-    "It writes and reads {reads} of the kind of its books; it knows nothing of the world after them.",
-    "It repeats what its books say, their prejudices included. Do not let it decide anything about people.",
-)
-
-_USE = 'from gptcore.models.network import load_model\n\nlogits = load_model("model")'
-_CALL = "(ids)  # [B, T, V]"
-_HIDDEN_CALL = "(ids, segments=segments, mask=mask)"
 _OF_HIDDEN_WORDS = {
     "validation/unigram_entropy": "unigram entropy, nats a word",
     "validation/word_accuracy": "hidden words told",
@@ -260,13 +243,13 @@ def write_pretrained_card(
     """
     corpus = ancestor(store, shards, "corpus")
     read, encoded = CorpusCounts.of(store, corpus), ShardsCounts.of(store, shards)
-    training = encoded.splits["train"].n_tokens
+    training_tokens = encoded.splits["train"].n_tokens
     seen = result["tokens_seen"]
     data = {
         **({"origin": _SYNTHETIC} if read.synthetic else {}),
         "documents": read.documents.kept,
         "words": read.words,
-        "training tokens": training,
+        "training tokens": training_tokens,
         "held-out tokens": encoded.splits["validation"].n_tokens,
         "vocabulary": encoded.n_vocab,
         "corpus": corpus.short,
@@ -281,23 +264,9 @@ def write_pretrained_card(
         f"held-out loss, nats {unit}": result["validation/loss"],
         **{title: result[name] for name, title in _OF_HIDDEN_WORDS.items() if name in result},
     }
-    _write(
-        folder,
-        title="pre-trained",
-        words="A masked language model, pre-trained on words that are told from both sides."
-        if hidden
-        else "A language model pre-trained with L1 of "
-        '"Improving Language Understanding by Generative Pre-Training" (section 3.1).',
-        tags=("gptmill", "masked-lm" if hidden else "causal-lm"),
-        data=data,
-        training={**_cost(result), "tokens seen": seen, "epochs": seen / training, **before, **flatten(settings)},
-        results=results,
-        limits=(*_LIMITS, f"It saw {seen:,} tokens; the paper's model saw about 100 epochs of 7,000 books."),
-        use=_USE + (_HIDDEN_CALL if hidden else _CALL),
-    )
-
-
-_WORDS = ", with what each word looks like and the words around it (finetune.words)"
+    training = {**_cost(result), "tokens seen": seen, "epochs": seen / training_tokens, **before, **flatten(settings)}
+    facts = {"Training data": data, "Training": training, "Results": results}
+    _write(folder, "pretrained.md", facts, hidden=hidden, seen=seen)
 
 
 def write_finetuned_card(
@@ -307,39 +276,25 @@ def write_finetuned_card(
 
     :param dataset: counts of the encoded dataset's manifest.
     """
-    name, limits, tuning = spec.name, [*_LIMITS], settings["finetune"]
-    published = ", ".join(f"{column} {value}" for column, value in spec.paper.items() if value is not None)
-    synthetic = dataset.synthetic
-    if published:
-        limits.append(f"The paper's own numbers ({published}) are test scores of a far larger model.")
-    if spec.note and not synthetic:
-        limits.append(spec.note)
-    limits += dataset.findings if spec.own else ()
-    if result["majority_collapse"]:
-        limits.append("Every dev row got the same answer: this run learnt nothing but the commonest class.")
+    tuning, synthetic = settings["finetune"], dataset.synthetic
     rows = {"origin": _SYNTHETIC} if synthetic else {}
     for split, counts in dataset.splits.items():
         of = f" of {counts.published:,} published" if counts.published and not synthetic else ""
         rows[f"{split} rows"] = f"{counts.rows:,}{of}"
-    words_too = _WORDS * bool(tuning.get("words") and form_of(spec).word_reader)
-    words = (
-        f"The task {name} ({spec.form}), fine-tuned with L3 of "
-        '"Improving Language Understanding by Generative Pre-Training" (section 3.2).'
-        if _family(folder).auxiliary_loss
-        else f"The task {name} ({spec.form}), fine-tuned with one linear layer on {form_of(spec).reads}{words_too}."
-    )
+    data = {**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)}
+    training = {**_cost(result), "best epoch": result["best_epoch"], **flatten(settings)}
     notes = [from_task_note(tuning), ngrams_note(result), selection_note(tuning, result["rows"])]
-    notes.append(decision_note(result, spec))
     _write(
         folder,
-        title=f"fine-tuned on {name}",
-        words=" ".join(filter(None, [words, *notes])),
-        tags=("gptmill", form_of(spec).pipeline),
-        data={**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)},
-        training={**_cost(result), "best epoch": result["best_epoch"], **flatten(settings)},
-        results=FinetuneCounts.parse(result).scores,
-        limits=limits,
-        use=f"echo '{{...}}' | gptmill predict {name} --model REF",
+        "finetuned.md",
+        {"Training data": data, "Training": training, "Results": FinetuneCounts.parse(result).scores},
+        spec=spec,
+        form=form_of(spec),
+        words_too=bool(tuning.get("words") and form_of(spec).word_reader),
+        notes=[note for note in (*notes, decision_note(result, spec)) if note],
+        published=[f"{column} {value}" for column, value in spec.paper.items() if value is not None],
+        findings=[*([spec.note] if spec.note and not synthetic else []), *(dataset.findings if spec.own else ())],
+        collapsed=result["majority_collapse"],
     )
 
 
@@ -353,23 +308,15 @@ def _family(folder: Path) -> Family:
     return recorded_family(config.get("model", config))  # a fine-tuned model's file holds the head's settings, too
 
 
-def _write(
-    folder: Path,
-    *,
-    title: str,
-    words: str,
-    tags: Sequence[str],
-    data: Mapping[str, Any],
-    training: Mapping[str, Any],
-    results: Mapping[str, Any],
-    limits: Sequence[str],
-    use: str,
-) -> None:
-    family = _family(folder)
-    listed = "".join(f"- {tag}\n" for tag in tags)
-    front = f"---\nlanguage: en\nlibrary_name: gptmill {gptcore.__version__}\ntags:\n{listed}---"
-    parts = [front, f"# {family.title}, {title}", words, "## Use", f"```\n{use}\n```"]
-    for heading, values in (("Training data", data), ("Training", training), ("Results", results)):
-        parts += [f"## {heading}", table(("what", "value"), [(name, shown(value)) for name, value in values.items()])]
-    parts += ["## Limits", "\n".join(f"- {limit.format(reads=family.reads)}" for limit in limits)]
-    (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+def _write(folder: Path, template: str, facts: Mapping[str, Mapping[str, Any]], **values: Any) -> None:
+    """Write README.md from a template that extends `templates/model_card.md`.
+
+    :param facts: heading -> what is told under it, each with its value.
+    """
+    tables = {heading: grid(("what", "value"), _lines(told)) for heading, told in facts.items()}
+    text = rendered(template, family=_family(folder), version=gptcore.__version__, tables=tables, **values)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _lines(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, shown(value)) for name, value in told.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -58,7 +58,7 @@ def told_apart(suites: Sequence[tuple[str, Params]]) -> list[str]:
     for place, (label, params) in enumerate(suites):
         model = sorted(item for item in params.items() if item[0] == "checkpoint" or item[0].startswith("model."))
         alike[label, *model].append(place)
-    found = [""] * len(suites)
+    words_of = [""] * len(suites)
     for places in alike.values():
         values: dict[str, Counter[str | None]] = defaultdict(Counter)
         for params in (suites[place][1] for place in reversed(places)):
@@ -67,8 +67,8 @@ def told_apart(suites: Sequence[tuple[str, Params]]) -> list[str]:
         usual = {name: counted.most_common(1)[0][0] for name, counted in values.items()}
         for place in places:
             words = list(_in_words(suites[place][1], usual))
-            found[place] = ", ".join(words[:_MOST] + ["..."] * (len(words) > _MOST))
-    return found
+            words_of[place] = ", ".join(words[:_MOST] + ["..."] * (len(words) > _MOST))
+    return words_of
 
 
 def side_by_side(suites: Sequence[Params]) -> list[tuple[str, list[str]]]:
@@ -83,31 +83,38 @@ def side_by_side(suites: Sequence[Params]) -> list[tuple[str, list[str]]]:
 
 
 def _value(params: Params, setting: str) -> str:
-    by_value: dict[str, list[str]] = defaultdict(list)
+    """A setting's value in a suite; where its tasks do not share one, each value with the names of its tasks."""
     tasks = _tasks(params)
-    for task in tasks:
-        by_value[params.get(f"settings.{task}.{setting}", _OFF.get(setting, _DEFAULT))].append(task)
-    return ", ".join(
-        value if of == tasks else f"{value} ({', '.join(of) if len(of) < _MOST else f'{len(of)} tasks'})"
-        for value, of in by_value.items()
-    )
+    by_value = _by_value(params, setting, tasks)
+    return ", ".join((value or _OFF.get(setting, _DEFAULT)) + _named(of, tasks) for value, of in by_value.items())
+
+
+def _in_words(params: Params, usual: Mapping[str, str | None]) -> Iterator[str]:
+    """The settings of a suite's tasks that are not the usual ones."""
+    tasks = _tasks(params)
+    for setting in _SETTINGS:
+        unusual = [t for t in tasks if params.get(f"settings.{t}.{setting}") != usual[f"{t}.{setting}"]]
+        for value, of in _by_value(params, setting, unusual).items():
+            text = _OFF.get(setting, f"no {setting}")
+            if value is not None:
+                text = _WORDS.get(setting, f"{setting} {{}}").format(re.sub(r"e-0+", "e-", value))
+            yield text.removesuffix("s" if value == "1" else "") + _named(of, tasks)
 
 
 def _tasks(params: Mapping[str, Any]) -> list[str]:
     return sorted({name.split(".")[1] for name in params if name.startswith("settings.")})
 
 
-def _in_words(params: Params, usual: Mapping[str, str | None]) -> Iterator[str]:
-    """What a suite has of the settings of tasks where it is not the usual."""
-    tasks = _tasks(params)
-    for setting in _SETTINGS:
-        by_value: dict[str | None, list[str]] = defaultdict(list)
-        for task in tasks:
-            if (value := params.get(f"settings.{task}.{setting}")) != usual[f"{task}.{setting}"]:
-                by_value[value].append(task)
-        for value, of in by_value.items():
-            text = _OFF.get(setting, f"no {setting}")
-            if value is not None:
-                text = _WORDS.get(setting, f"{setting} {{}}").format(re.sub(r"e-0+", "e-", value))
-            few = ", ".join(of) if len(of) < _MOST else f"{len(of)} tasks"
-            yield text.removesuffix("s" if value == "1" else "") + ("" if of == tasks else f" ({few})")
+def _by_value(params: Params, setting: str, tasks: Iterable[str]) -> dict[str | None, list[str]]:
+    """Value of a setting -> the tasks that have it; None: it is not recorded."""
+    by_value: dict[str | None, list[str]] = defaultdict(list)
+    for task in tasks:
+        by_value[params.get(f"settings.{task}.{setting}")].append(task)
+    return by_value
+
+
+def _named(tasks: list[str], whole: list[str]) -> str:
+    """The names of tasks behind what they share, or how many they are; nothing where these are all of them."""
+    if tasks == whole:
+        return ""
+    return f" ({', '.join(tasks) if len(tasks) < _MOST else f'{len(tasks)} tasks'})"

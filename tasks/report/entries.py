@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gptcore.config import network_config
 from gptcore.families import FAMILIES
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import ANSWERS, example_text
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from tasks.report.card import from_task_note
+from tasks.report.table import rendered
 from tasks.store.artifact import Artifact
 from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, PretrainCounts, ShardsCounts
 from tasks.store.lineage import ancestor, made_before
@@ -58,12 +61,16 @@ def pretrained_entry(store: Store, artifact: Artifact, shards: Artifact) -> Entr
             "tokens_seen": str(counts.tokens_seen),
             **{f"{role}_digest": digest for role, digest in before.items()},
         },
-        description=(
-            f"Held-out perplexity {perplexity:.2f} ({tokens:,.0f} tokens): {network}, pre-trained on "
-            f"{counts.tokens_seen:,} tokens of {_origin(synthetic)}{after}.\n\n"
-            + _use(store, artifact, "gptmill generate --model REF --prompt TEXT", name)
-            + f"Columns of the table: `prompt`; params: {', '.join(f'`{key}`' for key in _SAMPLING)}. Comes back: "
-            f"`continuation`.\n\n{_where(artifact)}"
+        description=_described(
+            "pretrained_entry.md",
+            store,
+            artifact,
+            name,
+            counts=counts,
+            network=network,
+            origin=_origin(synthetic),
+            after=after,
+            params=list(_SAMPLING),
         ),
         manifest=manifest,
         interface=Interface(("prompt",), {"continuation": "string"}, {"prompt": "The"}, _SAMPLING),
@@ -91,7 +98,6 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     before = manifest["inputs"].get("start", {}).get("digest", "")
     if note := from_task_note(config):
         start += f" ({note[0].lower()}{note[1:-1]}, {before[:12]})"
-    tested = f", test score {scores['test/score']:.1f}" if "test/score" in scores else ""
     spec, name = recorded_task(manifest["config"]), task_model(task, synthetic)
     return Entry(
         name=name,
@@ -111,11 +117,19 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
             "suite": suite,
             **({"start_digest": before} if before else {}),
         },
-        description=(
-            f"Dev score {score:.1f} ({spec.headline} x 100, {rows['dev']:,} rows){tested}: fine-tuned {start} on "
-            f"{rows['train']:,} rows of {task}, {_origin(synthetic)}, seed {config['seed']}.\n\n"
-            + _use(store, artifact, f"gptmill predict {task} FILE.csv --model REF", name)
-            + f"{_columns(spec)}\n\n{_where(artifact)}"
+        description=_described(
+            "finetuned_entry.md",
+            store,
+            artifact,
+            name,
+            scores=scores,
+            rows=rows,
+            spec=spec,
+            start=start,
+            origin=_origin(synthetic),
+            seed=config["seed"],
+            form=form_of(spec),
+            n_named=_LABELS,
         ),
         manifest=manifest,
         interface=task_interface(spec),
@@ -134,7 +148,7 @@ def task_data(store: Store, dataset: Artifact) -> Data:
     """A task's rows as an input of a run, under the digest of the published files they were read from."""
     manifest = store.manifest(dataset)
     counts = DatasetCounts.parse(manifest["counts"])
-    rows = {split: found.rows for split, found in counts.splits.items()}
+    rows = {split: its.rows for split, its in counts.splits.items()}
     return Data(_marked(counts.task, counts.synthetic), manifest["inputs"]["files"]["digest"], dataset.url, rows)
 
 
@@ -143,7 +157,7 @@ def corpus_data(store: Store, shards: Artifact) -> list[Data]:
     corpus = ancestor(store, shards, "corpus")
     read, encoded = CorpusCounts.of(store, corpus), ShardsCounts.of(store, shards)
     documents = {"train": read.documents.train, "validation": read.documents.validation}
-    tokens = {f"{split} tokens": found.n_tokens for split, found in encoded.splits.items()}
+    tokens = {f"{split} tokens": its.n_tokens for split, its in encoded.splits.items()}
     return [
         Data(_marked("books", read.synthetic), corpus.digest, corpus.url, documents, {"words": read.words}),
         Data(_marked("shards", read.synthetic), shards.digest, shards.url, documents, tokens),
@@ -159,31 +173,10 @@ def _origin(synthetic: bool) -> str:
 
 
 def _about(words: str, name: str) -> str:
-    return f"{words}\n\n    {_loaded(f'{name}@champion')}"
+    return f'{words}\n\n    mlflow.pyfunc.load_model("models:/{name}@champion").predict(table)'
 
 
-def _use(store: Store, artifact: Artifact, command: str, name: str) -> str:
+def _described(template: str, store: Store, artifact: Artifact, name: str, **values: Any) -> str:
+    """A version's description, from a template that extends `templates/entry.md`."""
     ref = f"{artifact.short} --store {store.url}"
-    lines = (
-        command.replace("REF", ref),
-        f"gptmill serve {ref}",
-        _loaded(f"{name}/{NUMBER}"),
-        f"mlflow models serve --model-uri models:/{name}/{NUMBER} --env-manager local",
-    )
-    return "".join(f"    {line}\n" for line in lines) + "\n"
-
-
-def _loaded(version: str) -> str:
-    return f'mlflow.pyfunc.load_model("models:/{version}").predict(table)'
-
-
-def _columns(spec: TaskSpec) -> str:
-    given = ", ".join(f"`{column}`" for column in (*spec.text_columns, *spec.choices))
-    labels = " or ".join(f"`{label}`" for label in spec.told_labels)
-    if len(spec.labels) > _LABELS:
-        labels = f"one of {len(spec.labels)}"
-    return f"Columns of the table: {given}. Comes back: {form_of(spec).comes_back(spec, labels)}."
-
-
-def _where(artifact: Artifact) -> str:
-    return f"Weights, README and manifest: `{artifact.url}`. MLflow holds the address and fetches them from there."
+    return rendered(template, ref=ref, artifact=artifact, name=name, number=NUMBER, **values)

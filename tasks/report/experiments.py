@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.registry import REGISTRY
-from tasks.report.card import table
 from tasks.report.leaderboard import Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper, one_decimal
 from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard, record_published
+from tasks.report.table import grid
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_views, tag, view_path
 
@@ -85,7 +85,7 @@ def _description(board: Leaderboard, here: str, others: str) -> str:
     rows = [(row.told + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - {others} - {_best(board, ours, paper)}"
-    return f"{links}\n\n{table(header, rows)}{more}\n"
+    return f"{links}\n\n{grid(header, rows)}{more}\n"
 
 
 def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:

@@ -50,13 +50,7 @@ class Figure:
     def draw(self, path: Path) -> Path:
         """Write the figure, a mark at every point, to ``path`` (PNG)."""
         with drawing(path, self.x_label, self.y_label) as axes:
-            for curve in self.curves:
-                style, color = "o--" if curve.dashed else "o-", COLORS[curve.color % len(COLORS)]
-                axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=1.4, ms=4)
-            if self.level is not None:
-                axes.axhline(self.level, color="#999999", lw=0.8)
-            if self.log_x:
-                axes.set_xscale("log", base=2)
+            self.plot(axes, lw=1.4, ms=4)
             ticks = sorted({x for curve in self.curves for x, _ in curve.points})
             if all(tick == round(tick, 2) for tick in ticks):
                 axes.set_xticks(ticks, [f"{tick:,.0f}" if tick == round(tick) else f"{tick:g}" for tick in ticks])
@@ -65,6 +59,22 @@ class Figure:
             axes.minorticks_off()
             axes.set_title(self.title, fontsize=10)
         return path
+
+    def plot(self, axes: Axes, lw: float, ms: float, references: Sequence[tuple[str, float, str]] = ()) -> None:
+        """Put its curves and levels on these axes.
+
+        :param lw: width of the curves' lines, ``ms``: size of their marks, in points.
+        :param references: (name, level, line style) of other levels to compare with.
+        """
+        for curve in self.curves:
+            style, color = "o--" if curve.dashed else "o-", COLORS[curve.color % len(COLORS)]
+            axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=lw, ms=ms)
+        for name, level, style in references:
+            axes.axhline(level, color="#54a24b", ls=style, lw=1.0, label=name)
+        if self.level is not None:
+            axes.axhline(self.level, color="#999999", lw=0.8)
+        if self.log_x:
+            axes.set_xscale("log", base=2)
 
 
 @dataclass(frozen=True)
@@ -91,15 +101,8 @@ class Panels:
         one_unit = len({figure.y_label for figure in self.figures}) == 1
         drawn: list[Axes] = []
         for axes, figure, references in zip(grid, self.figures, self.references, strict=False):
-            for curve in figure.curves:
-                style, color = "o--" if curve.dashed else "o-", COLORS[curve.color % len(COLORS)]
-                axes.plot(*zip(*curve.points, strict=True), style, color=color, label=curve.label, lw=1.2, ms=2.5)
-            for name, level in references.items():
-                axes.axhline(level, color="#54a24b", ls=styles[name], lw=1.0, label=name)
-            if figure.level is not None:
-                axes.axhline(figure.level, color="#999999", lw=0.8)
+            figure.plot(axes, 1.2, 2.5, [(name, level, styles[name]) for name, level in references.items()])
             if figure.log_x:
-                axes.set_xscale("log", base=2)
                 axes.xaxis.set_major_formatter("{x:,g}")
                 ticks = sorted({float(f"{x:.2g}") for curve in figure.curves for x, _ in curve.points})
                 if len(ticks) <= _FEW:  # between which no power of two may lie

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal, cast
 
 from gptcore.base.files import sha256_json
@@ -19,6 +17,7 @@ from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, TASK_OF_COLUMN
 from gptcore.nlu.spec import METRIC_TITLES, Metric
 from tasks.report.rows import Row, is_paper, label_of, one_decimal, split_of
+from tasks.report.table import Table
 
 Format = Literal["table", "markdown", "csv"]
 
@@ -59,18 +58,22 @@ class Leaderboard:
     @cached_property
     def floors(self) -> list[Row]:
         """For each set of rows that baselines were scored on, the best of the newest of these in every column."""
-        found = []
+        floors = []
         baselines = [row for row in self.rows if row.kind == "baseline"]
         for data in {sha256_json(dict(row.data)): row.data for row in baselines}.values():
             best: dict[str, Row] = {}
             for row in {label_of(row): row for row in reversed(baselines) if row.data == data}.values():
-                best |= {c: row for c, found in row.percent.items() if c not in best or found > best[c].percent[c]}
+                best |= {c: row for c, score in row.percent.items() if c not in best or score > best[c].percent[c]}
             cells = {column: row.cells[column] for column, row in best.items() if column in row.cells}
             percent = {column: row.percent[column] for column, row in best.items()}
             names = {column: label_of(row) for column, row in best.items()}
             suite = f"best floor {sha256_json(dict(data))[:6]}"
-            found.append(Row(suite, "baseline", split_of(cells), percent, cells, data=data, floors=names))
-        return found
+            floors.append(Row(suite, "baseline", split_of(cells), percent, cells, data=data, floors=names))
+        return floors
+
+    def floors_beside(self, rows: Sequence[Row]) -> list[Row]:
+        """The best baselines of each set of rows that any of ``rows`` was scored on; else the newest."""
+        return [floor for floor in self.floors if any(row.same_rows(floor) for row in rows)] or self.floors[:1]
 
     def floor_of(self, row: Row, column: str) -> tuple[float, str] | None:
         """The best baseline on the rows that a score is on, in per cent, and its name; None: there is none."""
@@ -112,9 +115,16 @@ class Leaderboard:
         """What :meth:`record` says of each row."""
         return [self.record(row) for row in self.ordered]
 
-    def record(self, row: Row) -> dict[str, str]:
-        """Column -> text of one row: ``62.4±1.9*`` is the median over seeds, its standard error, a collapse."""
-        return dict(zip(self.header, self._texts(row), strict=True))
+    def record(self, row: Row, nothing: str = "-") -> dict[str, str]:
+        """Column -> text of one row: ``62.4±1.9*`` is the median over seeds, its standard error, a collapse.
+
+        :param nothing: what stands for a score that is not there.
+        """
+        texts = {column: row.text(column) + (LOW if self.is_low(row, column) else "") for column in row.percent}
+        texts |= {"average": one_decimal(row.average(self.tasks), nothing), "glue": one_decimal(row.glue, nothing)}
+        texts |= {column: one_decimal(row.zero_shot.get(column), nothing) for column in self.zero_shot}
+        texts |= {"suite": row.told, "kind": row.kind, "split": row.split, "seeds": row.seeds if row.cells else nothing}
+        return {name: texts.get(name, nothing) for name in self.header}
 
     def render(self, format: Format = "table") -> str:
         """The table as aligned text or Markdown, with its notes, or as CSV; scores in per cent.
@@ -124,17 +134,16 @@ class Leaderboard:
         settings tell a row from others of its checkpoint, and, where any of our rows has them, the zero-shot columns.
         """
         if format == "csv":
-            return self._csv()
-        body = [list(record.values()) for record in self.records()]
-        header = [name.removeprefix(f"{BLIMP}/") for name in self.header]
-        if format == "markdown":
-            rule = [*["---"] * _TEXTS, *["---:"] * (len(header) - _TEXTS)]
-            table = "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *body])
-            return table + "\n\n" + "\n".join(f"- {note}" for note in self.explained())
-        body = [
-            ["" if cell == "-" else cell for cell in cells] for cells in body
-        ]  # a row of one task is no row of dashes
-        return _aligned(header, body, [row.kind for row in self.ordered]) + "\n\n" + "\n".join(self.explained())
+            return Table.of([self._plain(row) for row in self.ordered]).csv().rstrip("\n")
+        nothing = "-" if format == "markdown" else ""  # a row of one task is no row of dashes
+        table = Table(
+            [name.removeprefix(f"{BLIMP}/") for name in self.header],
+            [list(self.record(row, nothing).values()) for row in self.ordered],
+            self.explained(),
+            n_texts=_TEXTS,
+            groups=[row.kind for row in self.ordered],
+        )
+        return table.markdown() if format == "markdown" else "\n".join([table.text(), "", *table.notes])
 
     def explained(self) -> list[str]:
         """How to read the table, what sets single rows apart, then the notes that came with it."""
@@ -194,44 +203,36 @@ class Leaderboard:
 
     def _own_protocols(self, task: str) -> list[str]:
         """How else than by default epochs of an own task were chosen: its own settings say so, not its row's."""
-        found = {row.cells[task].own_select for row in self.rows if task in row.cells}
-        return [f"select {each}" for each in sorted(found - {"", FinetuneConfig.select})]
+        protocols = {row.cells[task].own_select for row in self.rows if task in row.cells}
+        return [f"select {each}" for each in sorted(protocols - {"", FinetuneConfig.select})]
 
     def own_metric(self, task: str) -> str:
         """What the metric of a column beyond the twelve is called."""
-        found = next(row.cells[task].own_metric for row in self.rows if task in row.cells)
-        return METRIC_TITLES.get(cast(Metric, found), found)  # a newer version's metrics have names as they are
+        metric = next(row.cells[task].own_metric for row in self.rows if task in row.cells)
+        return METRIC_TITLES.get(cast(Metric, metric), metric)  # a newer version's metrics have names as they are
 
-    def _texts(self, row: Row) -> list[str]:
-        texts = {column: row.text(column) + (LOW if self.is_low(row, column) else "") for column in row.percent}
-        texts |= {"average": one_decimal(row.average(self.tasks)), "glue": one_decimal(row.glue)}
-        texts |= {column: one_decimal(row.zero_shot.get(column)) for column in self.zero_shot}
-        scores = (texts.get(column, "-") for column in self.header[_HEADER.index("average") :])
-        return [row.told, row.kind, row.split, row.seeds, *scores]
-
-    def _csv(self) -> str:
-        shown = partial(one_decimal, nothing="")
+    def _plain(self, row: Row) -> dict[str, str]:
+        """Column -> text of one row as CSV has it."""
         columns = (*COLUMNS, *self.own_tasks)
-        more = [f"{column}_{what}" for column in columns for what in _CSV_CELL]
-        lines = [[*_HEADER, *self.own_tasks, *more, "commits", "source", "settings", *self.zero_shot]]
-        for row in self.ordered:
-            numbers = [row.average(self.tasks), *(row.percent.get(column) for column in COLUMNS), row.glue]
-            numbers += [row.percent.get(column) for column in self.own_tasks]
-            line = [row.name, row.kind, row.split, row.seeds.strip("-"), *(shown(number) for number in numbers)]
-            for cell in (row.cells.get(column) for column in columns):
-                if cell is None:
-                    line += [""] * len(_CSV_CELL)
-                    continue
-                stderr = "" if cell.stderr is None else f"{cell.stderr:.2f}"
-                line += [stderr, shown(cell.low), shown(cell.high), str(cell.seeds), cell.split, str(cell.collapsed)]
-            zero_shot = [shown(row.zero_shot.get(column)) for column in self.zero_shot]
-            lines.append([*line, " ".join(row.commits), row.source, row.differs, *zero_shot])
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(lines)
-        return text.getvalue().rstrip("\n")
+        scores = {"average": row.average(self.tasks), **{column: row.percent.get(column) for column in COLUMNS}}
+        scores |= {"glue": row.glue, **{column: row.percent.get(column) for column in self.own_tasks}}
+        texts = {"suite": row.name, "kind": row.kind, "split": row.split, "seeds": row.seeds.strip("-")}
+        texts |= {name: one_decimal(number, "") for name, number in scores.items()}
+        for column in columns:
+            for name, form in _CSV_CELL.items():
+                value = getattr(row.cells.get(column), name, None)
+                texts[f"{column}_{name}"] = "" if value is None else form.format(value)
+        texts |= {"commits": " ".join(row.commits), "source": row.source, "settings": row.differs}
+        return texts | {column: one_decimal(row.zero_shot.get(column), "") for column in self.zero_shot}
 
 
-_CSV_CELL = ("stderr", "low", "high", "seeds", "split", "collapsed")
+_CSV_CELL = {"stderr": "{:.2f}", "low": "{:.1f}", "high": "{:.1f}", "seeds": "{}", "split": "{}", "collapsed": "{}"}
+"""Field of a cell -> its format in CSV."""
+
+
+def score_in(text: str) -> float:
+    """The score that a cell's text tells; minus infinity where it is empty."""
+    return float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf")
 
 
 def zero_shot_note() -> str:
@@ -251,8 +252,8 @@ def published_notes(rows: Sequence[Row]) -> Iterator[str]:
 
 def _tested(row: Row) -> str:
     """The tasks of a row that were scored on test rows: the twelve first, then the others."""
-    found = {TASK_OF_COLUMN.get(column, column): None for column, cell in row.cells.items() if cell.split == "test"}
-    return ", ".join(sorted(found, key=[*REGISTRY, *found].index))
+    tasks = {TASK_OF_COLUMN.get(column, column): None for column, cell in row.cells.items() if cell.split == "test"}
+    return ", ".join(sorted(tasks, key=[*REGISTRY, *tasks].index))
 
 
 def _glue_note() -> str:
@@ -261,20 +262,3 @@ def _glue_note() -> str:
         "glue: GLUE's average without WNLI, which the paper leaves out (MNLI m/mm averaged first; MRPC, QQP and STS-B "
         f"over both metrics); as printed, with WNLI: {', '.join(printed)}"
     )
-
-
-def _aligned(header: list[str], body: list[list[str]], kinds: list[str]) -> str:
-    """Columns padded to their widest cell, names left and numbers right, a rule between kinds of rows."""
-    widths = [max(len(cells[i]) for cells in [header, *body]) for i in range(len(header))]
-
-    def line(cells: list[str]) -> str:
-        padded = [c.ljust(w) if i < _TEXTS else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
-        return "  ".join(padded).rstrip()
-
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    lines = [line(header), rule]
-    for i, cells in enumerate(body):
-        if i and kinds[i] != kinds[i - 1]:
-            lines.append(rule)
-        lines.append(line(cells))
-    return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 Scores with their errors and floors, curves, what the rows' settings differ in, digests of data and models, the commands
 that repeat it. The page holds all of it and asks for nothing: styles and pictures are inside, and whatever a user named
-is escaped. `report.html` beside this module is its template.
+is escaped. `templates/report.html` is its template.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS
-from tasks.report.card import table
 from tasks.report.differences import side_by_side
 from tasks.report.figures import loss_curve
-from tasks.report.leaderboard import LOW, Leaderboard
+from tasks.report.leaderboard import Leaderboard, score_in
 from tasks.report.rows import Kind, Row, is_paper, split_of
 from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard
+from tasks.report.table import grid, rendered
 from tasks.tracking.tracker import NOTE, Run, Tracker, scratch_folder
 from tasks.tracking.views import PRETRAIN
 
@@ -88,7 +88,7 @@ def _described(board: Leaderboard, row: Row) -> str:
     lines = {line.name: [text for text, _ in line.cells] for line in scores.lines}
     beside = ", ".join(f"{name} {text}" for (name, _), text in zip(scores.head, lines.get("average", ()), strict=False))
     head = tuple(f"{name} {below}".strip() + "&emsp;" for name, below in (("", ""), *scores.head))
-    body = table(head, [(f"{name}&emsp;", *texts) for name, texts in lines.items()])
+    body = grid(head, [(f"{name}&emsp;", *texts) for name, texts in lines.items()])
     return f"On average: {beside}.\n\n{body}" if beside else body
 
 
@@ -98,10 +98,6 @@ def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[
     :param runs: suite -> its run, of our rows.
     :param figures: caption and address (``data:``) of each curve.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    folder = Path(__file__).parent
-    pages = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     board = board.beside_the_paper()
     ours = sorted((r for r in board.rows if r.kind == "ours"), key=lambda r: -(r.average(board.tasks) or 0.0))
     best = ours[0]
@@ -112,7 +108,8 @@ def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[
         lead += f"; the best, {best.told}: {average:.1f} on average of {len(board.tasks)} tasks (x 100)"
     parts = [slice(start, start + _A_TABLE) for start in range(0, len(ours), _A_TABLE)]
     lines = side_by_side([runs[row.suite].data.params for row in ours])
-    return pages.get_template("report.html").render(
+    return rendered(
+        "report.html",
         title="Leaderboard of gptmill",
         lead=f"{lead}{synthetic}.",
         tables=[_scores(board, ours[part]) for part in parts],
@@ -145,20 +142,17 @@ class _Table(NamedTuple):
 
 def _scores(board: Leaderboard, rows: Sequence[Row]) -> _Table:
     """Tasks as lines, rows as columns; behind ours the best floors of the data that they are on; the paper."""
-    floors = board.floors if rows[0].kind == "ours" else []
-    floors = [floor for floor in floors if any(row.same_rows(floor) for row in rows)] or floors[:1]
+    floors = board.floors_beside(rows) if rows[0].kind == "ours" else []
     columns = [*rows, *floors, *(row for row in board.rows if is_paper(row))]
     head = [("the paper", "test rows") if is_paper(row) else (row.name, row.differs) for row in columns]
-    records = [board.record(row) for row in columns]
+    records = [board.record(row, nothing="") for row in columns]
     names = [*board.own_tasks, *COLUMNS, *(_TOTALS if len(board.tasks) > 1 else ()), *board.zero_shot[:1], "seeds"]
     lines = []
     for name in names:
-        texts = ["" if record[name] == "-" else record[name] for record in records]
-        numbers = [float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf") for text in texts if name != "seeds"]
-        best = max(numbers[: len(rows)], default=0.0)
-        cells = [
-            (text, len(rows) > 1 and [best] == numbers[n : n + 1] and n < len(rows)) for n, text in enumerate(texts)
-        ]
+        texts = [record[name] for record in records]
+        numbers = [score_in(text) for text in texts[: len(rows)] if name != "seeds"]
+        best = [len(numbers) > 1 and number == max(numbers) for number in numbers]
+        cells = list(zip(texts, best + [False] * (len(texts) - len(best)), strict=True))
         splits = split_of({row.name: row.cells[name] for row in rows if name in row.cells}).partition(",")[0]
         if any(texts[: len(rows)]):
             lines.append(_Line(name, splits, cells, name in (*_TOTALS, BLIMP, "seeds")))

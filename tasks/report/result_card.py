@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gptcore.nlu.registry import REGISTRY, columns_of, task_spec
-from tasks.report.card import linked, table
+from tasks.report.card import linked
 from tasks.report.differences import differences
 from tasks.report.leaderboard import Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper, label_of, one_decimal
 from tasks.report.score import Score
 from tasks.report.suites import EXPERIMENT, kept_row
+from tasks.report.table import Table, grid, rendered
 from tasks.tracking.tracker import Tracker
 
 _SHOWN = 10  # contenders; the others are a link away
@@ -26,7 +27,7 @@ _PAPER = "paper"
 
 @dataclass(frozen=True)
 class ResultCard:
-    """What a run of fine-tunes found."""
+    """What a run of fine-tunes reached, and what that is compared with."""
 
     board: Leaderboard
     """Our rows (the first is what the run is about), the baselines, the published rows."""
@@ -81,41 +82,30 @@ class ResultCard:
         rows = [(label, self._in_short(row)) for label, row in self._rows()]
         what = self.tasks[0] if len(self.tasks) == 1 else f"{len(self.tasks)} tasks"
         body = [(f"{label}&emsp;", text) for label, text in rows[1:] if text]  # the tile sets columns without a gap
-        return table((f"{what}&emsp;", rows[0][1] or "no score"), body)
+        return grid((f"{what}&emsp;", rows[0][1] or "no score"), body)
 
     def markdown(self) -> str:
-        """The whole card."""
-        parts = [*self._title(), *(f"*{note}*" for note in self.notes)]
-        if len(self.tasks) == 1:
-            parts += [self._one_task(), *self._seeds(), *self._ranked(), *self._published()]
-        else:
-            parts.append(self._tasks_as_rows())
-        if self.links:
-            parts.append(linked(self.links))
-        parts += self._use()
-        parts += [f"## {heading}\n\n{text}" for heading, text in self.sections.items()]
-        if self.settings:
-            parts += ["## Settings", table(("setting", "value"), list(self.settings.items()))]
-        parts += ["## How to read it", "\n".join(f"- {note}" for note in self._explained())]
-        return "\n\n".join(parts) + "\n"
+        """The whole card: `templates/result_card.md`, which asks for its parts and leaves out those that are empty."""
+        settings = Table(("setting", "value"), list(self.settings.items()))
+        first, links = self._rows()[0][1], linked(self.links)
+        return rendered("result_card.md", card=self, first=first, links=links, settings=settings)
 
-    def _title(self) -> Iterator[str]:
-        """The number first, then what kind of number it is."""
+    def average(self) -> str:
+        """The first row's average and what it is over, of several tasks: "70.0 on average"."""
+        average = self._rows()[0][1].average(self.tasks)
+        over = "average" if len(self._averaged) > 1 else "".join(self._averaged)
+        return "" if average is None else f"{average:.1f} on {over}"
+
+    def score(self) -> str:
+        """The first row's score on the only task, and the best baseline where it is ahead of that."""
         first = self._rows()[0][1]
-        if len(self.tasks) > 1:
-            average = first.average(self.tasks)
-            over = "average" if len(self._averaged) > 1 else "".join(self._averaged)
-            yield f"# {len(self.tasks)} tasks" + (f": {average:.1f} on {over}" if average is not None else "")
-            return
         floors = ((column, self.board.floor_of(first, column)) for column in self._columns if column in first.percent)
         ahead = [floor for column, floor in floors if floor and floor[0] > first.percent[column]]
         behind = "".join(f", behind {name} ({score:.1f}), which needs no network" for score, name in ahead[:1])
-        yield f"# {self.tasks[0]}: {' / '.join(self._texts(first)) or 'no score'}{behind}"
-        seeds = "1 seed" if first.seeds == "1" else f"median of {first.seeds} seeds"
-        yield f"{self._metric} x 100, {first.split} rows, {seeds}"
+        return (" / ".join(self._texts(first)) or "no score") + behind
 
-    @property
-    def _metric(self) -> str:
+    def metric(self) -> str:
+        """What the only task's score is measured in."""
         (task,) = self.tasks
         return task_spec(task).title_of(task_spec(task).headline) if task in REGISTRY else self.board.own_metric(task)
 
@@ -145,7 +135,8 @@ class ResultCard:
     def _texts(self, row: Row) -> list[str]:
         return [text for text in self._cells(row) if text]
 
-    def _one_task(self) -> str:
+    def by_row(self) -> Table:
+        """The only task's scores: a line a row."""
         rows = self._rows()
         several = sum(row.kind == "ours" for _, row in rows) > 1
         body = []
@@ -157,9 +148,10 @@ class ResultCard:
             elif label == _PAPER:
                 label = "the paper (test rows)"
             body.append((label, *texts))
-        return table(("", *self._columns), body)
+        return Table(("", *self._columns), body)
 
-    def _tasks_as_rows(self) -> str:
+    def by_task(self) -> Table:
+        """The scores of several tasks: a line a task, their average first."""
         rows = self._rows()
         header = ("", *(f"{label} (test)" if label == _PAPER else label for label, _ in rows))
         averages = [row.average(self.tasks) for _, row in rows]
@@ -168,69 +160,57 @@ class ResultCard:
         for column in self._columns:
             on = " (test)" if column in cells and cells[column].split == "test" else ""
             body.append((f"{column}{on}", *(score_text(row, column) for _, row in rows)))
-        return table(header, body)
+        return Table(header, body)
 
-    def _seeds(self) -> Iterator[str]:
-        columns = self._columns
-        body = []
+    def by_seed(self) -> Table:
+        """What each seed of the first row reached, and which of them collapsed."""
+        records = []
         for score in self.scores:
-            cells = (
-                f"{score.percent[column]:.1f}" + (f"±{score.stderr[column]:.1f}" if column in score.stderr else "")
-                for column in columns
-            )
-            flag = "collapsed: one answer for every dev row" if score.collapsed else ""
-            model = f"`{_short(score.model)}`" if score.model else ""
-            body.append((str(score.seed), *cells, flag, model, f"[run]({score.page})" if score.page else ""))
-        if body:
-            flags = any(score.collapsed for score in self.scores)
-            rows = [("seed", *columns, "", "model", "MLflow"), *body]
-            if not flags:
-                rows = [row[:-3] + row[-2:] for row in rows]
-            yield from ("## Each seed", table(rows[0], rows[1:]))
+            errors = {column: f"±{error:.1f}" for column, error in score.stderr.items()}
+            record = {"seed": str(score.seed)}
+            record |= {column: f"{score.percent[column]:.1f}{errors.get(column, '')}" for column in self._columns}
+            if any(each.collapsed for each in self.scores):
+                record[""] = "collapsed: one answer for every dev row" if score.collapsed else ""
+            record["model"] = f"`{_short(score.model)}`" if score.model else ""
+            record["MLflow"] = f"[run]({score.page})" if score.page else ""
+            records.append(record)
+        return Table.of(records)
 
-    def _ranked(self) -> Iterator[str]:
-        """Every suite on the same rows, best first, and what each does differently; this run is always among them."""
-        mine = next((item for item in self.contenders if item.row.suite == self.board.rows[0].suite), None)
-        if mine is None:
-            return
-        shown = [item for place, item in enumerate(self.contenders) if place < _SHOWN or item is mine]
+    def mine(self) -> Contender | None:
+        """The first row among the contenders; None where it is not there."""
+        return next((item for item in self.contenders if item.row.suite == self.board.rows[0].suite), None)
+
+    def ranking(self) -> Table:
+        """The best suites on the same rows, and what each does differently; the first row is always among them."""
+        mine = self.mine()
         body = []
-        for item in shown:
+        for place, item in enumerate(self.contenders):
             scores = self._cells(item.row)
             if item is mine:
                 cells = (f"**{item.rank}**", *(f"**{text}**" for text in scores), item.row.seeds, "**this run**")
                 body.append((*cells, item.when, ""))
-                continue
-            what = ", ".join(item.differences) or "same settings; another task's differ"
-            body.append((str(item.rank), *scores, item.row.seeds, f"[{item.row.name}]({item.page})", item.when, what))
-        yield f"## Rank {mine.rank} of {len(self.contenders)} on these rows"
-        header = ("rank", *self._columns, "seeds", "row", "last run (UTC)", "differs from this run in")
-        yield table(header, body)
-        if left := len(self.contenders) - len(shown):
-            yield f"and {left} more in the leaderboard"
+            elif place < _SHOWN:
+                what = ", ".join(item.differences) or "same settings; another task's differ"
+                cells = (str(item.rank), *scores, item.row.seeds, f"[{item.row.name}]({item.page})")
+                body.append((*cells, item.when, what))
+        return Table(("rank", *self._columns, "seeds", "row", "last run (UTC)", "differs from this run in"), body)
 
-    def _published(self) -> Iterator[str]:
+    def published(self) -> Table:
+        """The published rows of the only task, the best first."""
         rows = [row for row in self.board.only(self.tasks).rows if row.kind == "published"]
         rows.sort(key=lambda row: -max(row.percent.values()))
-        if rows:
-            on = {row.name: "" if row.split == "test" else f" ({row.split} rows)" for row in rows}
-            body = [(label_of(row) + on[row.name], *self._cells(row), row.source) for row in rows]
-            yield from ("## Published, test rows", table(("method", *self._columns, "where"), body))
-            yield from (f"*{note}*" for note in published_notes(rows))
+        on = {row.name: "" if row.split == "test" else f" ({row.split} rows)" for row in rows}
+        body = [(label_of(row) + on[row.name], *self._cells(row), row.source) for row in rows]
+        return Table(("method", *self._columns, "where"), body, list(published_notes(rows)))
 
-    def _use(self) -> Iterator[str]:
-        """How to go on with the model: of one task that of the median seed."""
+    def model(self) -> Score | None:
+        """The seed whose model is the one to go on with: the median one; None where none has a model."""
         with_model = [score for score in self.scores if score.model]
-        if len(self.tasks) != 1 or not with_model:
-            return
         ordered = sorted(with_model, key=lambda score: statistics.fmean(score.percent.values()))
-        chosen = ordered[(len(ordered) - 1) // 2]
-        store = chosen.model.rpartition("/finetune/")[0]
-        which = "the median seed" if len(ordered) > 1 else "this seed"
-        command = f"gptmill predict {chosen.task} FILE.csv --model {_short(chosen.model)} --store {store}"
-        yield from ("## Use the model", f"Of {which}, at `{chosen.model}`:", f"```\n{command}\n```")
+        return ordered[(len(ordered) - 1) // 2] if ordered else None
 
-    def _explained(self) -> Iterator[str]:
+    def explained(self) -> Iterator[str]:
+        """How to read the card, a line each."""
         cut = self.board.only(self.tasks)
         cells = [cell for row in cut.rows if row.kind == "ours" for cell in row.cells.values()]
         splits = {cell.split for cell in cells}
@@ -286,7 +266,7 @@ def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Conte
     runs = [(run, row) for run, row in runs if run.data.params.get(scored) == drawn]
     mine = next((dict(run.data.params) for run, row in runs if row.suite == suite), {})
     scores = sorted((row.per_task[task] for _, row in runs), reverse=True)
-    found = [
+    ranked = [
         Contender(
             rank=1 + scores.index(row.per_task[task]),
             row=row,
@@ -296,4 +276,4 @@ def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Conte
         )
         for run, row in runs
     ]
-    return sorted(found, key=lambda item: (item.rank, item.row.suite != suite))
+    return sorted(ranked, key=lambda item: (item.rank, item.row.suite != suite))

@@ -18,7 +18,7 @@ from rich.text import Text
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS, TASK_OF_COLUMN, task_spec
 from gptcore.nlu.spec import METRIC_TITLES
-from tasks.report.leaderboard import LOW, Leaderboard, published_notes
+from tasks.report.leaderboard import Leaderboard, published_notes, score_in
 from tasks.report.rows import Row, is_paper
 
 WIDTH = 100
@@ -76,8 +76,8 @@ class _Column:
 
 def _column(board: Leaderboard, row: Row) -> _Column:
     lines = (*COLUMNS, "average", "glue", *board.own_tasks, *board.zero_shot[:1], "seeds")
-    record = board.record(row)
-    return _Column(row, {line: "" if record[line] == "-" else record[line] for line in lines})
+    record = board.record(row, nothing="")
+    return _Column(row, {line: record[line] for line in lines})
 
 
 def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
@@ -87,7 +87,7 @@ def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
     kept = list(ours)
 
     def beside() -> list[Row]:
-        return [*_floors(board, kept), *(row for row in board.rows if is_paper(row))]
+        return [*board.floors_beside(kept), *(row for row in board.rows if is_paper(row))]
 
     while len(kept) > 1 and _wide(board, [*kept, *beside()]) > width:
         kept.remove(next(row for row in reversed(kept) if row is not best))
@@ -96,11 +96,6 @@ def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
         others.pop(0)
     kept.sort(key=lambda row: -(row.average(board.tasks) or 0.0))
     return [_column(board, row) for row in [*kept, *others]], [row for row in ours if row not in kept]
-
-
-def _floors(board: Leaderboard, ours: Sequence[Row]) -> list[Row]:
-    """The best baselines of each set of rows that a suite of ours was scored on; the wide table has all of them."""
-    return [row for row in board.floors if any(suite.same_rows(row) for suite in ours)] or board.floors[:1]
 
 
 def _wide(board: Leaderboard, rows: Sequence[Row]) -> int:
@@ -141,15 +136,10 @@ def _splits(suites: Sequence[_Column], column: str) -> str:
 
 
 def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
-    def number(suite: _Column) -> float:
-        return float(suite.texts[line].partition("±")[0].rstrip(f"*{LOW}") or "-inf")
-
     ours = [suite for suite in suites if suite.row.kind == "ours"]
-    best = max(map(number, ours), default=float("inf"))
-    return [
-        Text(suite.texts[line], "bold" if suite in ours and len(ours) > 1 and number(suite) == best else "")
-        for suite in suites
-    ]
+    best = max((score_in(suite.texts[line]) for suite in ours), default=float("inf"))
+    bold = [suite for suite in ours if len(ours) > 1 and score_in(suite.texts[line]) == best]
+    return [Text(suite.texts[line], "bold" if suite in bold else "") for suite in suites]
 
 
 def _others(board: Leaderboard, width: int) -> Table:
@@ -170,7 +160,7 @@ def _others(board: Leaderboard, width: int) -> Table:
 
 def _higher(board: Leaderboard, shown: Sequence[Row], left: Sequence[Row]) -> list[str]:
     """Scores above all that are shown on the same rows, of suites of ours that had no room."""
-    found = []
+    higher = []
     for column in (*COLUMNS, *board.own_tasks):
         scored = [row for row in left if column in row.percent]
         if not scored:
@@ -180,8 +170,8 @@ def _higher(board: Leaderboard, shown: Sequence[Row], left: Sequence[Row]) -> li
         same = [row for row in shown if row.kind == "ours" and row.data.get(task) == best.data.get(task)]
         beside = [row for row in same if column in row.percent]
         if beside and best.percent[column] > max(row.percent[column] for row in beside):
-            found.append(f"{column} {best.percent[column]:.1f} ({best.told})")
-    return [f"higher there: {', '.join(found)}"] if found else []
+            higher.append(f"{column} {best.percent[column]:.1f} ({best.told})")
+    return [f"higher there: {', '.join(higher)}"] if higher else []
 
 
 def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row]) -> list[str]:

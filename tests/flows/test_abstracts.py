@@ -83,7 +83,7 @@ def test_every_table_is_there_and_says_what_it_is_of(found: dict[str, Analysis],
     assert said.endswith("); max tokens 6, repetition penalty 1.2, seed 42, temperature 1, top k 0, top p 0.9")
     assert [line["real"] is None for line in lines] == [True] * 20 + [False] * 2  # the paper's own titles come first
     assert lines[0]["title"].startswith("A general reinforcement learning algorithm")
-    html = page.html()
+    html = page.table.html()
     assert html.count("<tr>") == 1 + 22
     assert "Negated LAMA: Birds cannot fly" in html
     (tracked,) = Tracker().search("gptmill/analysis", {"analysis": "abstracts-generated"})

@@ -119,7 +119,7 @@ def test_a_trial_that_diverges_loses_and_says_why(swept: SweepResult, others: fr
     runs = [run for run in own(others, "trial") if run.data.tags["trial"] == str(lost.trial)]
     assert [(run.info.status, run.data.tags["failure"]) for run in runs] == [("FAILED", lost.failure)]
     assert f"trial {lost.trial} failed on rung 1" in swept.text()
-    assert swept.rows()[-1]["trial"] == str(lost.trial)
+    assert swept.table().records()[-1]["trial"] == str(lost.trial)
 
 
 def test_bits_a_byte_are_those_of_the_text_itself(swept: SweepResult, shelf: Store) -> None:
@@ -295,7 +295,7 @@ def test_the_next_best_takes_the_place_of_the_last_that_was_left(
     result = run(world, store, plan)
     assert tried == [[1, 2, 3], [2], [1], [3]], "trial 2 was the best, then trial 1"
     assert result.winner.trial == 3
-    assert [row["trial"] for row in result.rows()] == ["3", "1", "2"]
+    assert [row["trial"] for row in result.table().records()] == ["3", "1", "2"]
     assert len(result.failures) == 2
     fails.add((3, 2))
     with pytest.raises(ArithmeticError, match="loss is nan"):

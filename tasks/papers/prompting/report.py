@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from gptcore.papers.prompting.items import UNKNOWN, Normalisation, PromptResult
 from gptcore.papers.prompting.tasks import PromptTask
@@ -48,23 +49,21 @@ def by_shots(
             for name in _scores(each, row[0]):
                 called = _called(each, name, row[0])
                 values = [cell.scores[name] for cell in row]
-                printed = [f"{v:,.1f}" if name.startswith("perplexity") else _percent(v) for v in values]
+                texts = [f"{v:,.1f}" if name.startswith("perplexity") else _percent(v) for v in values]
                 if name.partition(", ")[0] in _BASELINES and k != shots[0]:
                     continue  # they see no examples
                 has_chance = row[0].chance is not None and name in ("score", *Normalisation)
                 chance = _percent(row[0].chance or 0.0) if has_chance else ""
-                body.append((task, called, str(k), *printed, chance, _examples(row), f"{row[0].rows:,}"))
+                body.append((task, called, str(k), *texts, chance, _examples(row), f"{row[0].rows:,}"))
             metrics |= {f"{task}/{k} shots/{label}": _headline(cell) for label, cell in zip(models, row, strict=True)}
-    figures, levels = [], []
+    figures = []
     for task in tasks:
         curves = [
             Curve(label, [(k, _headline(cells[task, k, label])) for k in shots], color)
             for color, label in enumerate(models)
         ]
         figures.append(Figure(curves, "examples before the question", _unit(cells, task), task))
-        levels.append(_chance(cells, task))
     title = "Few-shot: scores over examples in the prompt"
-    panels = Panels(figures, _named(title, synthetic), levels, one_scale=False)
     header = ("task", "score", "shots", *models, "chance", "found room", "rows")
     return Analysis(
         "few-shot",
@@ -77,7 +76,7 @@ def by_shots(
             *_notes(store, asked, cells, models, synthetic),
             *([f"too few positions (n_ctx) for {', '.join(no_room)}: not asked"] if no_room else []),
         ],
-        panels,
+        _panels(figures, title, cells, synthetic),
     )
 
 
@@ -93,33 +92,29 @@ def by_size(
         for task in tasks
         for label in ordered
     ]
-    mean = [
-        ("mean of accuracies", label, f"{sizes[label]:,}", *(f"{_mean(cells, tasks, k, label):.1f}" for k in shots))
-        for label in ordered
-        if any(cell.metric == "accuracy" for cell in cells.values())
-    ]
-    figures = [
-        Figure(
-            [
-                Curve(
-                    f"{k} examples",
-                    [(sizes[label] / 1e6, _headline(cells[task, k, label])) for label in ordered],
-                    color,
-                )
-                for color, k in enumerate(shots)
-            ],
-            "million weights",
-            _unit(cells, task),
-            task,
-            log_x=True,
-        )
-        for task in tasks
-    ]
+    if any(cell.metric == "accuracy" for cell in cells.values()):
+        body += [
+            ("mean of accuracies", label, f"{sizes[label]:,}", *(f"{_mean(cells, tasks, k, label):.1f}" for k in shots))
+            for label in ordered
+        ]
+    figures = []
+    for task in tasks:
+        curves = [
+            Curve(f"{k} examples", [(sizes[label] / 1e6, _headline(cells[task, k, label])) for label in ordered], color)
+            for color, k in enumerate(shots)
+        ]
+        figures.append(Figure(curves, "million weights", _unit(cells, task), task, log_x=True))
     title = "Few-shot: scores over the size of the model"
-    panels = Panels(figures, _named(title, synthetic), [_chance(cells, task) for task in tasks], one_scale=False)
     header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
     notes = _notes(store, asked, cells, models, synthetic)
-    return Analysis("few-shot-size", title, header, [*body, *mean], _identity(cells, models), {}, notes, panels)
+    panels = _panels(figures, title, cells, synthetic)
+    return Analysis("few-shot-size", title, header, body, _identity(cells, models), {}, notes, panels)
+
+
+def _panels(figures: Sequence[Figure], title: str, cells: Cells, synthetic: bool) -> Panels:
+    """A panel a task, each with what a random guess reaches there."""
+    whole = f"{title} ({'synthetic' if synthetic else 'real'} data)"
+    return Panels(figures, whole, [_chance(cells, figure.title) for figure in figures], one_scale=False)
 
 
 def _scores(task: PromptTask, cell: PromptResult) -> list[str]:
@@ -138,8 +133,8 @@ def _called(task: PromptTask, name: str, cell: PromptResult) -> str:
 
 
 def _examples(row: Sequence[PromptResult]) -> str:
-    shots = [f"{cell.shots:.1f}" for cell in row]
-    return shots[0] if len(set(shots)) == 1 else " ".join(shots)
+    texts = [f"{cell.shots:.1f}" for cell in row]
+    return texts[0] if len(set(texts)) == 1 else " ".join(texts)
 
 
 def _shots(cells: Cells) -> list[int]:
@@ -148,8 +143,7 @@ def _shots(cells: Cells) -> list[int]:
 
 def _mean(cells: Cells, tasks: list[str], shots: int, label: str) -> float:
     of_tasks = [cells[task, shots, label] for task in tasks]
-    scores = [_headline(cell) for cell in of_tasks if cell.metric == "accuracy"]
-    return sum(scores) / len(scores)
+    return fmean(_headline(cell) for cell in of_tasks if cell.metric == "accuracy")
 
 
 def _headline(cell: PromptResult) -> float:
@@ -157,20 +151,21 @@ def _headline(cell: PromptResult) -> float:
 
 
 def _unit(cells: Cells, task: str) -> str:
-    return f"{next(cell.metric for (name, _, _), cell in cells.items() if name == task)} x 100"
+    return f"{_first(cells, task).metric} x 100"
+
+
+def _first(cells: Cells, task: str) -> PromptResult:
+    """Any of a task's results, for what all of them share."""
+    return next(cell for (name, _, _), cell in cells.items() if name == task)
 
 
 def _chance(cells: Cells, task: str) -> dict[str, float]:
-    chance = next(cell.chance for (name, _, _), cell in cells.items() if name == task)
+    chance = _first(cells, task).chance
     return {} if chance is None else {"a random guess": 100 * chance}
 
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
-
-
-def _named(title: str, synthetic: bool) -> str:
-    return f"{title} ({'synthetic' if synthetic else 'real'} data)"
 
 
 def _identity(cells: Cells, models: Mapping[str, Artifact]) -> dict[str, object]:
@@ -193,7 +188,7 @@ def _notes(
     headlines: dict[Normalisation, list[str]] = {}
     sources: dict[str, list[str]] = {}
     for task in asked:
-        cell = next(cell for (name, _, _), cell in cells.items() if name == task.name)
+        cell = _first(cells, task.name)
         if Normalisation.TOTAL in cell.scores:
             headlines.setdefault(task.normalisation, []).append(task.name)
         sources.setdefault(cell.examples_from, []).append(task.name)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import tomli_w
 from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
 from gptcore.papers.sweep.plan import DEV_SCORE, SCORE, SCORES, Plan, Rung
 from gptcore.papers.sweep.space import Range, Value
-from tasks.report.card import embedded, linked, shown, table
+from tasks.report.card import embedded, linked, shown
 from tasks.report.figures import new_canvas
+from tasks.report.table import Table
 from tasks.store.artifact import canonical
 from tasks.tracking.provenance import prefect_page, run_tags
 from tasks.tracking.tracker import Run, Tracker
@@ -100,9 +100,9 @@ class SweepResult:
         """What a trial reached on a rung; None where it was not on it."""
         return next((outcome for outcome in self.outcomes if (outcome.trial, outcome.rung) == (trial, rung)), None)
 
-    def rows(self) -> list[dict[str, str]]:
-        """A record a trial, the furthest and best first."""
-        return [self._row(outcome.trial) for outcome in self.best_first]
+    def table(self) -> Table:
+        """A row a trial, the furthest and best first."""
+        return Table.of([self._row(outcome.trial) for outcome in self.best_first])
 
     def _row(self, trial: int) -> dict[str, str]:
         reached = {length(rung): self.of(trial, rung.number) for rung in self.plan.rungs}
@@ -122,20 +122,15 @@ class SweepResult:
 
     def text(self) -> str:
         """Table, failures and the winner's settings, for a terminal."""
-        rows = self.rows()
-        cells = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells]
         how = "lowest" if self.plan.lower_is_better else "highest"
         head = f"{self.title} ({self.plan.unit}, {how} is best)"
-        return "\n".join([head, "", *lines, "", *self.failures, *self.notes, "", self.settings])
+        return "\n".join([head, "", self.table().text(), "", *self.failures, *self.notes, "", self.settings])
 
     def markdown(self) -> str:
         """The page without its picture and links."""
-        rows = self.rows()
         notes = "\n".join(f"- {note}" for note in (*self.failures, *self.notes))
-        cells = table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-        return f"# {self.headline}\n\n{self.title}\n\n{cells}\n\n{notes}\n\n```toml\n{self.settings}```\n"
+        parts = (f"# {self.headline}", self.title, self.table().grid(), notes, f"```toml\n{self.settings}```\n")
+        return "\n\n".join(parts)
 
     def draw(self, path: Path) -> Path:
         """Write Inselberg's parallel coordinates to ``path`` (PNG): an axis a setting, then one a rung; a line a trial.
@@ -203,19 +198,17 @@ class SweepResult:
             # neighbouring lines through one choice would hide one another
             yield heights + np.linspace(-1, 1, len(values)) * min(0.05, 0.004 * len(values))
         for place, rung in enumerate(plan.rungs, start=len(plan.axes)):
-            objectives = {outcome.trial: outcome.objective for outcome in self.outcomes if outcome.rung == rung.number}
-            there = sorted((value for value in objectives.values() if value is not None), reverse=plan.lower_is_better)
-            reached = [objectives.get(trial.number) for trial in plan.trials]
+            scores = {outcome.trial: outcome.objective for outcome in self.outcomes if outcome.rung == rung.number}
+            there = sorted((value for value in scores.values() if value is not None), reverse=plan.lower_is_better)
+            reached = [scores.get(trial.number) for trial in plan.trials]
             yield _axis(host, place, f"rung {rung.number}\n{length(rung)}", reached, (there[0], there[-1]))
 
     def write(self, folder: Path) -> list[Path]:
         """Picture, table (CSV), page and the winner's settings, in this order."""
-        rows, page = folder / "sweep.csv", folder / "sweep.md"
-        pd.DataFrame(self.rows()).to_csv(rows, index=False, lineterminator="\n")
-        page.write_text(self.markdown(), encoding="utf-8")
-        settings = folder / _SETTINGS
-        settings.write_text(self.settings, encoding="utf-8")
-        return [self.draw(folder / _PICTURE), rows, page, settings]
+        texts = {"sweep.csv": self.table().csv(), "sweep.md": self.markdown(), _SETTINGS: self.settings}
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return [self.draw(folder / _PICTURE), *(folder / name for name in texts)]
 
 
 def number(outcome: Outcome | None) -> str:
@@ -301,8 +294,8 @@ def record_trial(run: Run, outcome: Outcome) -> None:
     if outcome.failure:
         run.set_tags({"failure": outcome.failure})
         return
-    costs = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
-    run.log_results({**_printed({**outcome.metrics, **costs}), "rung": outcome.rung})
+    reached = {"objective": outcome.objective, "updates": outcome.updates, "wall_seconds": outcome.seconds}
+    run.log_results({**_printed({**outcome.metrics, **reached}), "rung": outcome.rung})
     run.set_tags({"checkpoint": outcome.checkpoint[:12], "failure": ""})
 
 
@@ -316,14 +309,14 @@ def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path)
     files = result.write(folder)
     best, key = result.winner, sweep_key(result.identity)
     page = result.markdown()
-    result_digest = sha256_json({"page": page})
-    if run.opened_tags.get("result") != result_digest:  # a trial that had failed may have gone well this time, and won
+    digest = sha256_json({"page": page})
+    if run.opened_tags.get("result") != digest:  # a trial that had failed may have gone well this time, and won
         for path in files:
             run.log_artifact(path)
         run.log_results(_printed({"objective": best.objective, **best.metrics}))
         _set_aside(tracker, key, result.outcomes)
     trial = {"winner": f"trial {best.trial}", "winner_checkpoint": best.checkpoint}
-    run.set_tags({**trial, "result": result_digest, "mlflow.note.content": page})
+    run.set_tags({**trial, "result": digest, "mlflow.note.content": page})
     save_views(tracker, SWEEPS, [trials_view(result.plan, key)], "Sweeps, each with its trials by rung.\n")
     links = {"MLflow: this sweep, with the picture": run.url, "MLflow: its trials": chart_link(tracker, key)}
     if address := prefect_page():
