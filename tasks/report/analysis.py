@@ -13,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from gptcore.base.files import sha256_json
 from tasks.report.card import embedded, publish_table
-from tasks.report.figures import Figure, Panels, Routes
+from tasks.report.figures import Picture
 from tasks.report.table import Table
 from tasks.store.artifact import canonical
 from tasks.tracking.keys import key_of
@@ -36,7 +36,7 @@ class Analysis:
     """The digests and settings that decide it: an analysis of the same identity has the same MLflow run."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    figure: Figure | Panels | Routes | None = None
+    figure: Picture | None = None
     page: bool = False
     """Whether the table is long text, which a page of its own shows better than a grid: HTML beside the Markdown."""
 

@@ -104,13 +104,13 @@ def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
     :param manifest: of the `pretrain` artifact.
     """
-    found, before = [], made_before(manifest)
+    notes, before = [], made_before(manifest)
     if start := before.get("start"):
         seen = PretrainCounts.parse(manifest["counts"]).tokens_seen_before
-        found.append(f"Pre-training went on from the weights of {start[:12]}, which had seen {seen:,} tokens.")
+        notes.append(f"Pre-training went on from the weights of {start[:12]}, which had seen {seen:,} tokens.")
     if teacher := before.get("teacher"):
-        found.append(f"A student of {teacher[:12]}.")
-    return tuple(found)
+        notes.append(f"A student of {teacher[:12]}.")
+    return tuple(notes)
 
 
 def from_task_note(finetune: Mapping[str, Any]) -> str:
@@ -177,7 +177,12 @@ def shown(value: Any) -> str:
 
 def embedded(title: str, picture: Path) -> str:
     """A picture (PNG) that travels inside the Markdown."""
-    return f"![{title}](data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')})"
+    return f"![{title}]({data_address(picture, 'image/png')})"
+
+
+def data_address(file: Path, media_type: str) -> str:
+    """The address (``data:``) of a file that holds all of it."""
+    return f"data:{media_type};base64,{base64.b64encode(file.read_bytes()).decode('ascii')}"
 
 
 def linked(links: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ is escaped. `templates/report.html` is its template.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,11 +18,12 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS
+from tasks.report.card import data_address
 from tasks.report.differences import side_by_side
 from tasks.report.figures import loss_curve
 from tasks.report.leaderboard import Leaderboard, score_in
 from tasks.report.rows import Kind, Row, is_paper, split_of
-from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard
+from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard, written_at
 from tasks.report.table import grid, rendered
 from tasks.tracking.tracker import NOTE, Run, Tracker, scratch_folder
 from tasks.tracking.views import PRETRAIN
@@ -166,18 +166,17 @@ def _origin(row: Row, run: MlflowRun) -> Iterator[tuple[str, str]]:
     yield "tokenizer", params.get("tokenizer", "-")
     yield "settings of", tags.get("settings_of") or "-"
     yield "commits", " ".join(row.commits) or "-"
-    made = datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC)
-    yield "last made", f"{made:%Y-%m-%d %H:%M} UTC"
+    yield "last made", f"{written_at(run)} UTC"
 
 
 def _data(ours: Sequence[Row]) -> list[tuple[str, list[tuple[str, str]]]]:
     """For each set of rows that ours are on, by whose it is: task -> fingerprint of its files."""
-    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    rows_of: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for row in ours:
         own = {name: cell.own_data for name, cell in row.cells.items() if cell.own_data}
         scored = {task: digest for task, digest in row.data.items() if task in row.per_task}
-        found.setdefault(tuple(sorted({**scored, **own}.items())), []).append(row.name)
-    return [(", ".join(names), list(files)) for files, names in found.items()]
+        rows_of.setdefault(tuple(sorted({**scored, **own}.items())), []).append(row.name)
+    return [(", ".join(names), list(files)) for files, names in rows_of.items()]
 
 
 def _figures(tracker: Tracker, suites: Iterable[MlflowRun]) -> Iterator[tuple[str, str]]:
@@ -192,9 +191,8 @@ def _figures(tracker: Tracker, suites: Iterable[MlflowRun]) -> Iterator[tuple[st
             for name in _CURVES
             for point in tracker.client.get_metric_history(run.info.run_id, name)
         ]
-        found = {name: run.data.metrics.get(f"validation/{name}_perplexity") for name in _COUNTED}
-        levels = {name: math.log(value) for name, value in found.items() if value}
+        counted = {name: run.data.metrics.get(f"validation/{name}_perplexity") for name in _COUNTED}
+        levels = {name: math.log(value) for name, value in counted.items() if value}
         with scratch_folder() as folder:
             if picture := loss_curve(records, folder / "curve.svg", levels):
-                text = base64.b64encode(picture.read_bytes()).decode("ascii")
-                yield f"pre-training of {digest[:12]}: loss over updates", f"data:image/svg+xml;base64,{text}"
+                yield f"pre-training of {digest[:12]}: loss over updates", data_address(picture, "image/svg+xml")

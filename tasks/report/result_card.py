@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from gptcore.nlu.registry import REGISTRY, columns_of, task_spec
 from tasks.report.card import linked
@@ -17,7 +16,7 @@ from tasks.report.differences import differences
 from tasks.report.leaderboard import Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper, label_of, one_decimal
 from tasks.report.score import Score
-from tasks.report.suites import EXPERIMENT, kept_row
+from tasks.report.suites import EXPERIMENT, kept_row, written_at
 from tasks.report.table import Table, grid, rendered
 from tasks.tracking.tracker import Tracker
 
@@ -270,7 +269,7 @@ def contenders(tracker: Tracker, task: str, data: str, suite: str) -> list[Conte
         Contender(
             rank=1 + scores.index(row.per_task[task]),
             row=row,
-            when=f"{datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC):%Y-%m-%d %H:%M}",
+            when=written_at(run),
             page=tracker.page(run.info.experiment_id, run.info.run_id),
             differences=() if row.suite == suite else tuple(differences(run.data.params, mine, task)),
         )

@@ -105,7 +105,7 @@ def result_card(
     checkpoint: Artifact,
     settings: Mapping[str, FinetuneConfig],
     origin: str,
-    found: FineTuned,
+    reached: FineTuned,
     sections: Mapping[str, str],
 ) -> ResultCard:
     """The card of a flow's fine-tunes.
@@ -122,25 +122,25 @@ def result_card(
     if len(names) == 1:
         name = names[0]
         chosen |= _against_the_paper(settings[name])
-        data = found.data.get(name) or dataset_origin(store.manifest(datasets[name]))["data"]
-        others = contenders(tracker, name, data, found.board.rows[0].suite)
-    links = {"MLflow: this row": found.page, "MLflow: the leaderboard": leaderboard_link(tracker)}
+        data = reached.data.get(name) or dataset_origin(store.manifest(datasets[name]))["data"]
+        others = contenders(tracker, name, data, reached.board.rows[0].suite)
+    links = {"MLflow: this row": reached.page, "MLflow: the leaderboard": leaderboard_link(tracker)}
     for name, dataset in datasets.items() if len(names) == 1 else ():
         model = task_model(name, DatasetCounts.of(store, dataset).synthetic)
         links[f"models:/{model}"] = f"{tracker.ui}/#/models/{model}"
-    if found.table:
-        links["every published row"] = found.table
+    if reached.table:
+        links["every published row"] = reached.table
     notes = [note for dataset in datasets.values() for note in synthetic_note(store.manifest(dataset))]
     notes += start_note(store.manifest(checkpoint))
     for name, config in settings.items():
         if note := from_task_note(recorded(config)):
             notes.append(note if len(names) == 1 else f"{name}: {note[0].lower()}{note[1:]}")
     one = len(names) == 1
-    notes += [score.selected if one else f"{score.task}: {score.selected}" for score in found.scores]
+    notes += [score.selected if one else f"{score.task}: {score.selected}" for score in reached.scores]
     return ResultCard(
-        found.board,
+        reached.board,
         names,
-        found.scores,
+        reached.scores,
         others,
         settings=chosen,
         links=links,
@@ -151,8 +151,8 @@ def result_card(
 
 def _against_the_paper(config: FinetuneConfig) -> dict[str, str]:
     """Every setting of a fine-tune; where it is not the paper's, the paper's beside it."""
-    found = {name: value for name, value in recorded(config).items() if name != "seed"}
     return {
         name: str(shown(value)) + ("" if value == _PAPER.get(name) else f" (paper: {shown(_PAPER.get(name))})")
-        for name, value in found.items()
+        for name, value in recorded(config).items()
+        if name != "seed"
     }

@@ -17,6 +17,7 @@ import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,10 +108,18 @@ def row_of(suite: Suite, scores: Iterable[Score]) -> Row:
     percent = {c: statistics.median(score.percent[c] for score in runs) for c, runs in by_column.items()}
     cells = {column: _cell(column, runs) for column, runs in by_column.items()}
     parts = {task: statistics.median(values) for task, values in glue.items()}
-    data = suite.identity.get("data", {})
-    chosen_on = chosen_on_of(flatten(suite.identity))
-    row = (suite.name, suite.kind, split_of(cells), percent, cells, parts, suite.digest)
-    return Row(*row, data=data, chosen_on=chosen_on, checkpoint=suite.identity.get("checkpoint", ""))
+    return Row(
+        suite.name,
+        suite.kind,
+        split_of(cells),
+        percent,
+        cells,
+        parts,
+        suite.digest,
+        data=suite.identity.get("data", {}),
+        chosen_on=chosen_on_of(flatten(suite.identity)),
+        checkpoint=suite.identity.get("checkpoint", ""),
+    )
 
 
 def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequence[str] = PARTS) -> None:
@@ -123,9 +132,9 @@ def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequ
         if part == "data" and task not in REGISTRY:
             continue  # an own task's column stands beside the row's identity; its cell says which rows it is of
         expected = suite.identity[part].get(task) if part == "data" else suite.identity[part]
-        if (found := origin.get(part)) != expected:
+        if (given := origin.get(part)) != expected:
             raise InputError(
-                f"leaderboard row {suite.name}: {task}: made from the {part} {found}, expected {expected}; "
+                f"leaderboard row {suite.name}: {task}: made from the {part} {given}, expected {expected}; "
                 "a row never mixes them"
             )
 
@@ -205,9 +214,9 @@ def _printed(percent: Mapping[str, float]) -> dict[str, float]:
 def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> Row:
     own = sorted({name.removeprefix(_CELL) for name in tags if name.startswith(_CELL)} - set(COLUMNS))
     columns = (*COLUMNS, *own)
-    found = {column: json.loads(tags[_CELL + column]) for column in columns if _CELL + column in tags}
-    exact = {column: cell.pop("percent", metrics.get(column)) for column, cell in found.items()}
-    cells = _cells(found)
+    kept = {column: json.loads(tags[_CELL + column]) for column in columns if _CELL + column in tags}
+    exact = {column: cell.pop("percent", metrics.get(column)) for column, cell in kept.items()}
+    cells = _cells(kept)
     return dataclasses.replace(
         row,
         percent={c: v for c in columns if (v := exact.get(c, metrics.get(c))) is not None},
@@ -245,13 +254,23 @@ def _stands(row: Row, run: MlflowRun) -> bool:
 
 def kept_row(run: MlflowRun, kind: Kind) -> Row:
     """The row that a suite's MLflow run holds."""
-    tags = run.data.tags
-    of = "data."
-    data = {name.removeprefix(of): value for name, value in run.data.params.items() if name.startswith(of)}
-    name, chosen_on = run.info.run_name, chosen_on_of(run.data.params)
-    row = Row(name, kind, tags.get("split", "dev"), {}, suite=tags["suite"], data=data, chosen_on=chosen_on)
-    row = dataclasses.replace(row, checkpoint=run.data.params.get("checkpoint", ""))
+    tags, params, of = run.data.tags, run.data.params, "data."
+    row = Row(
+        run.info.run_name,
+        kind,
+        tags.get("split", "dev"),
+        {},
+        suite=tags["suite"],
+        data={name.removeprefix(of): value for name, value in params.items() if name.startswith(of)},
+        chosen_on=chosen_on_of(params),
+        checkpoint=params.get("checkpoint", ""),
+    )
     return _whole(row, run.data.metrics, tags)
+
+
+def written_at(run: MlflowRun) -> str:
+    """The day and minute (UTC) at which a run was last written."""
+    return f"{datetime.fromtimestamp((run.info.end_time or run.info.start_time) / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
 def read_leaderboard(tracker: Tracker | None = None) -> Leaderboard:
@@ -338,5 +357,5 @@ def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
         return None
 
 
-def _cells(found: Mapping[str, Any]) -> dict[str, Cell]:
-    return {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in found.items()}
+def _cells(kept: Mapping[str, Any]) -> dict[str, Cell]:
+    return {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in kept.items()}

@@ -19,9 +19,10 @@ import pytest
 
 from gptcore.nlu.registry import task_spec
 from gptcore.papers.sweep.plan import read_plan
+from tasks.papers.graphs.report import Choice, Route, Routes
 from tasks.papers.sweep.report import Outcome, SweepResult, shown_value
 from tasks.report.card import Card, amount, cost, decision_note, shown
-from tasks.report.figures import _POINTS, Choice, Curve, Figure, Panels, Route, Routes, _curve, loss_curve
+from tasks.report.figures import _POINTS, Curve, Figure, Panels, _curve, loss_curve
 from tests.expected import expected
 
 MANIFEST: dict[str, Any] = expected(__file__, "MANIFEST")

@@ -22,10 +22,9 @@ from gptcore.base.settings import recorded
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
 from gptcore.papers.graphs.graph import KnowledgeGraph, path_in_words
-from tasks.papers.graphs.counts import GraphCounts, GroundedCounts
+from tasks.papers.graphs.report import Choice, Route, Routes
 from tasks.papers.graphs.stages import ground_questions, train_kagnet
 from tasks.report.analysis import Analysis, publish_all
-from tasks.report.figures import Choice, Route, Routes
 from tasks.report.score import commit_of, score_of
 from tasks.report.suites import Suite, open_suite, record_row, row_of
 from tasks.store.artifact import Artifact

@@ -30,18 +30,18 @@ _Point = tuple[float, Mapping[str, float]]
 def cells(table: SweepTable, star: AdaptConfig) -> list[tuple[float, float, AdaptConfig]]:
     """The paper's value of a table's setting, ours, and the settings with it."""
     own, papers = getattr(star, table.setting), getattr(_PAPER, table.setting)
-    made = []
+    tried = []
     for value in table.rows:
         ours = type(papers)(value)
         if table.scaled:  # its own value exactly, whatever rounding says
             ours = own if value == papers else type(papers)(own * value / papers)
         try:
-            made.append((value, ours, dataclasses.replace(star, **{table.setting: ours})))
+            tried.append((value, ours, dataclasses.replace(star, **{table.setting: ours})))
         except InputError as error:
             raise InputError(
                 f"star.{table.setting} = {own}: Table {table.number} has the paper's multiples of it: {error}"
             ) from None
-    return made
+    return tried
 
 
 def _notes(store: Store, ids: Artifact) -> list[str]:
@@ -240,9 +240,9 @@ def measures_table(store: Store, written: Artifact, ids: Artifact) -> Analysis:
         "abstracts-measures",
         "Generated abstracts beside the real ones, counted",
         ("measure", "generated", "real"),
-        [(name, *("" if (n := found.get(name)) is None else f"{n:.3g}" for found in kinds.values())) for name in names],
+        [(name, *("" if (n := told.get(name)) is None else f"{n:.3g}" for told in kinds.values())) for name in names],
         {"written": written.digest},
-        {f"{kind}/{name}": n for kind, found in {**kinds, "future": future}.items() for name, n in found.items()},
+        {f"{kind}/{name}": n for kind, told in {**kinds, "future": future}.items() for name, n in told.items()},
         [
             *_notes(store, ids),
             _written_by(store, written),
