@@ -23,7 +23,9 @@ from tasks.papers.graphs.report import Choice, Route, Routes
 from tasks.papers.sweep.report import Outcome, SweepResult, shown_value
 from tasks.report.card import Card, amount, cost, decision_note, shown
 from tasks.report.figures import _POINTS, Curve, Figure, Panels, _curve, loss_curve
+from tasks.report.table import Table
 from tests.expected import expected
+from tests.tasks.markdown import tables
 
 MANIFEST: dict[str, Any] = expected(__file__, "MANIFEST")
 
@@ -38,8 +40,7 @@ def card(**changes: Any) -> str:
 
 
 def rows(markdown: str) -> list[list[str]]:
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [row for table in tables(markdown) for row in table]
 
 
 def test_a_card_tells_results_lineage_and_settings() -> None:
@@ -69,6 +70,21 @@ def test_no_value_breaks_a_table(text: str) -> None:
     assert [len(row) for row in rows(odd)] == [len(row) for row in rows(plain)]
     assert len(odd.splitlines()) == len(plain.splitlines())
     assert ["name", " ".join(text.replace("|", r"\|").split())] in rows(odd)
+
+
+def test_a_table_looks_as_its_reader_wants_it() -> None:
+    rows = [("a", "1.0"), ("b, <b>", "22.0")]
+    table = Table(("name", "score"), rows, ["a & b"], "<i>", n_texts=1, groups=["x", "y"])
+    rule = "-" * 13
+    assert table.text().splitlines() == ["name    score", rule, "a         1.0", rule, "b, <b>   22.0"]
+    assert dataclasses.replace(table, groups=()).text().splitlines()[:2] == ["name    score", "a         1.0"]
+    assert table.csv() == 'name,score\na,1.0\n"b, <b>",22.0\n'
+    assert table.records()[0] == {"name": "a", "score": "1.0"}
+    assert Table.of(table.records()).rows == rows
+    assert table.markdown().splitlines()[:4] == ["# <i>", "", "| name | score |", "| --- | ---: |"]
+    page = table.html()
+    assert "<h1>&lt;i&gt;</h1>\n<ul><li>a &amp; b</li></ul>\n" in page
+    assert "<tr><td>b, &lt;b&gt;</td><td>22.0</td></tr>\n</tbody>" in page
 
 
 def test_the_figure_travels_inside_the_card(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.report.experiments import LEADERBOARD_PAGE, SCORES, show_experiments
-from tasks.report.score import Score, zero_shot_of
+from tasks.report.score import Score, ZeroShot, zero_shot_of
 from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, Suite, open_suite, record_row, row_of
 from tasks.tracking.provenance import Data, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
@@ -69,37 +69,38 @@ def test_a_saved_view_shows_the_average_and_thirteen_scores_best_first(
     assert writes == []
 
 
-def test_blimp_is_a_column_once_a_row_has_it(shared_tracker: Tracker) -> None:
-    view = f"mlflow.sharedViewState.{LEADERBOARD_PAGE.key}"
+MEASURED = zero_shot_of("cd" * 32, {"score": 0.625, "fields": dict.fromkeys(FIELDS, 0.625)})
+
+
+@pytest.mark.parametrize(
+    ("score", "zero_shot", "first"),
+    [
+        (Score("rte", 0, "dev", {"rte": 50.0}), MEASURED, ["average", *SCORES, "blimp"]),
+        (Score("weather", 0, "dev", {"weather": 50.0}, own_metric="f1"), None, ["average", "weather", *SCORES]),
+    ],
+)
+def test_blimp_and_own_tasks_are_columns_once_a_row_has_them(
+    shared_tracker: Tracker, score: Score, zero_shot: ZeroShot | None, first: list[str]
+) -> None:
+    def shown(view: str) -> list[str]:
+        kept = tags_of(shared_tracker, EXPERIMENT)[f"mlflow.sharedViewState.{view}"]
+        return list(json.loads(json.loads(kept)["state"])["selectedColumns"])
+
     show_experiments(shared_tracker)
-    before = tags_of(shared_tracker, EXPERIMENT)
-    assert "blimp" not in before[view]
-    assert "blimp" not in before["mlflow.note.content"]
-    of = Suite("measured", "ours", {"data": {}})
+    (extra,) = {*first} - {"average", *SCORES}
+    assert f"metrics.`{extra}`" not in shown(LEADERBOARD_PAGE.key)
+    assert extra not in tags_of(shared_tracker, EXPERIMENT)["mlflow.note.content"]
+    of = Suite("of more columns", "ours", {"data": {}})
     with open_suite(shared_tracker, of) as run:
-        scores = zero_shot_of("cd" * 32, {"score": 0.625, "fields": dict.fromkeys(FIELDS, 0.625)})
-        record_row(run, row_of(of, [Score("rte", 0, "dev", {"rte": 50.0})]), scores)
+        record_row(run, row_of(of, [score]), zero_shot)
     try:
         show_experiments(shared_tracker)
-        after = tags_of(shared_tracker, EXPERIMENT)
-        columns = json.loads(json.loads(after[view])["state"])["selectedColumns"]
-        assert columns[:15] == [f"metrics.`{name}`" for name in ("average", *SCORES, "blimp")]
-        fields = json.loads(json.loads(after["mlflow.sharedViewState.blimp"])["state"])["selectedColumns"]
-        assert fields == [f"metrics.`{name}`" for name in ZERO_SHOT]
-        assert "62.5" in after["mlflow.note.content"]
-    finally:
-        shared_tracker.client.delete_run(run.run_id)
-
-
-def test_an_own_task_is_a_column_once_a_row_has_it(shared_tracker: Tracker) -> None:
-    of, view = Suite("own", "ours", {"data": {}}), f"mlflow.sharedViewState.{LEADERBOARD_PAGE.key}"
-    with open_suite(shared_tracker, of) as run:
-        record_row(run, row_of(of, [Score("weather", 0, "dev", {"weather": 50.0}, own_metric="f1")]))
-    try:
-        show_experiments(shared_tracker)
-        columns = json.loads(json.loads(tags_of(shared_tracker, EXPERIMENT)[view])["state"])["selectedColumns"]
-        assert columns[:15] == [f"metrics.`{name}`" for name in ("average", "weather", *SCORES)]
+        columns = shown(LEADERBOARD_PAGE.key)
+        assert columns[:15] == [f"metrics.`{name}`" for name in first]
         assert columns[15:] == ["tags.`split`", "tags.`seeds`"]
+        if zero_shot:
+            assert shown("blimp") == [f"metrics.`{name}`" for name in ZERO_SHOT]
+            assert "62.5" in tags_of(shared_tracker, EXPERIMENT)["mlflow.note.content"]
     finally:
         shared_tracker.client.delete_run(run.run_id)
 

@@ -18,6 +18,7 @@ from tasks.report.score import Score
 from tasks.report.suites import COMMANDS, EXPERIMENT, Suite, open_suite, read_leaderboard, record_row, row_of
 from tasks.tracking.tracker import NOTE, Tracker
 from tasks.tracking.views import PRETRAIN
+from tests.tasks.markdown import tables
 
 EVIL = "<script>alert(1)</script>"
 COMMAND = "gptmill finetune rte --store 'my runs'"
@@ -137,8 +138,7 @@ def test_a_suites_own_page_has_its_scores_and_its_report(tracker: Tracker, monke
     with open_suite(tracker, of) as run:
         show_suite(run, board)
         tags = run.metrics_and_tags()[1]
-        lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in tags[NOTE].splitlines()]
-        assert ["sst2&emsp;", "80.0±1.5", "55.0±1.5", "91.3"] in lines
+        assert ["sst2&emsp;", "80.0±1.5", "55.0±1.5", "91.3"] in tables(tags[NOTE])[0]
         assert tags[COMMANDS] == COMMAND
         files = {file.path for file in tracker.client.list_artifacts(run.run_id)}
         assert files == {"report.html", "scores.csv"}

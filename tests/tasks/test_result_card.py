@@ -14,6 +14,7 @@ from tasks.report.result_card import Contender, ResultCard, differences
 from tasks.report.result_page import with_result
 from tasks.report.rows import Cell, Row, published_rows
 from tasks.report.score import Score
+from tests.tasks.markdown import tables
 
 MODEL = "/store/finetune/" + "ab" * 32
 
@@ -29,19 +30,6 @@ def card(*ours: Row, tasks: list[str], **more: Any) -> ResultCard:
         row("bag of words 222222", "baseline", rte=49.7, sst2=65.3, mnli_m=51.3, mnli_mm=49.0),
     ]
     return ResultCard(Leaderboard((*ours, *baselines, *published_rows()), ("a note",)), tasks, **more)
-
-
-def tables(text: str) -> list[list[list[str]]]:
-    """Every Markdown table of a text, as rows of cells."""
-    found: list[list[list[str]]] = []
-    inside = False
-    for line in text.splitlines():
-        if line.startswith("|"):
-            if not inside:
-                found.append([])
-            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-        inside = line.startswith("|")
-    return found
 
 
 def test_the_card_of_a_fine_tune_says_score_error_seeds_baselines_and_paper_first() -> None:
