@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -83,38 +83,31 @@ def side_by_side(suites: Sequence[Params]) -> list[tuple[str, list[str]]]:
 
 
 def _value(params: Params, setting: str) -> str:
-    """A setting's value in a suite; where its tasks do not share one, each value with the names of its tasks."""
+    by_value: dict[str, list[str]] = defaultdict(list)
     tasks = _tasks(params)
-    by_value = _by_value(params, setting, tasks)
-    return ", ".join((value or _OFF.get(setting, _DEFAULT)) + _named(of, tasks) for value, of in by_value.items())
-
-
-def _in_words(params: Params, usual: Mapping[str, str | None]) -> Iterator[str]:
-    """The settings of a suite's tasks that are not the usual ones."""
-    tasks = _tasks(params)
-    for setting in _SETTINGS:
-        unusual = [t for t in tasks if params.get(f"settings.{t}.{setting}") != usual[f"{t}.{setting}"]]
-        for value, of in _by_value(params, setting, unusual).items():
-            text = _OFF.get(setting, f"no {setting}")
-            if value is not None:
-                text = _WORDS.get(setting, f"{setting} {{}}").format(re.sub(r"e-0+", "e-", value))
-            yield text.removesuffix("s" if value == "1" else "") + _named(of, tasks)
+    for task in tasks:
+        by_value[params.get(f"settings.{task}.{setting}", _OFF.get(setting, _DEFAULT))].append(task)
+    return ", ".join(
+        value if of == tasks else f"{value} ({', '.join(of) if len(of) < _MOST else f'{len(of)} tasks'})"
+        for value, of in by_value.items()
+    )
 
 
 def _tasks(params: Mapping[str, Any]) -> list[str]:
     return sorted({name.split(".")[1] for name in params if name.startswith("settings.")})
 
 
-def _by_value(params: Params, setting: str, tasks: Iterable[str]) -> dict[str | None, list[str]]:
-    """Value of a setting -> the tasks that have it; None: it is not recorded."""
-    by_value: dict[str | None, list[str]] = defaultdict(list)
-    for task in tasks:
-        by_value[params.get(f"settings.{task}.{setting}")].append(task)
-    return by_value
-
-
-def _named(tasks: list[str], whole: list[str]) -> str:
-    """The names of tasks behind what they share, or how many they are; nothing where these are all of them."""
-    if tasks == whole:
-        return ""
-    return f" ({', '.join(tasks) if len(tasks) < _MOST else f'{len(tasks)} tasks'})"
+def _in_words(params: Params, usual: Mapping[str, str | None]) -> Iterator[str]:
+    """The settings of a suite's tasks that are not the usual ones."""
+    tasks = _tasks(params)
+    for setting in _SETTINGS:
+        by_value: dict[str | None, list[str]] = defaultdict(list)
+        for task in tasks:
+            if (value := params.get(f"settings.{task}.{setting}")) != usual[f"{task}.{setting}"]:
+                by_value[value].append(task)
+        for value, of in by_value.items():
+            text = _OFF.get(setting, f"no {setting}")
+            if value is not None:
+                text = _WORDS.get(setting, f"{setting} {{}}").format(re.sub(r"e-0+", "e-", value))
+            few = ", ".join(of) if len(of) < _MOST else f"{len(of)} tasks"
+            yield text.removesuffix("s" if value == "1" else "") + ("" if of == tasks else f" ({few})")

@@ -90,12 +90,10 @@ def _description(board: Leaderboard, here: str, others: str) -> str:
 
 def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
     """The first line's numbers: the UI folds the rest away."""
-    scored = [(row, row.average(board.tasks)) for row in (*ours[:1], *paper)]
-    averages = [
-        f"{'the paper' if is_paper(row) else row.name} {average:.1f} ({row.split})"
-        for row, average in scored
-        if average is not None
+    scored = [
+        ("the paper" if is_paper(row) else row.name, row, row.average(board.tasks)) for row in (*ours[:1], *paper)
     ]
+    averages = [f"{name} {average:.1f} ({row.split})" for name, row, average in scored if average is not None]
     return f"average x 100: {', '.join(averages) or 'no row has every task yet'}"
 
 

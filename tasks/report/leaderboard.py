@@ -230,9 +230,15 @@ _CSV_CELL = {"stderr": "{:.2f}", "low": "{:.1f}", "high": "{:.1f}", "seeds": "{}
 """Field of a cell -> its format in CSV."""
 
 
-def score_in(text: str) -> float:
-    """The score that a cell's text tells; minus infinity where it is empty."""
-    return float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf")
+def best_of_ours(rows: Sequence[Row], texts: Sequence[str]) -> list[bool]:
+    """Whether each of the cells in one column is the best of our rows, where there are several of ours.
+
+    :param texts: what stands in the column, a text a row.
+    """
+    ours = [row.kind == "ours" for row in rows]
+    scores = [float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf") for text in texts]
+    best = max((score for score, mine in zip(scores, ours, strict=True) if mine), default=0.0)
+    return [mine and sum(ours) > 1 and score == best for score, mine in zip(scores, ours, strict=True)]
 
 
 def zero_shot_note() -> str:

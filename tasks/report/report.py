@@ -21,7 +21,7 @@ from gptcore.nlu.registry import COLUMNS
 from tasks.report.card import data_address
 from tasks.report.differences import side_by_side
 from tasks.report.figures import loss_curve
-from tasks.report.leaderboard import Leaderboard, score_in
+from tasks.report.leaderboard import Leaderboard, best_of_ours
 from tasks.report.rows import Kind, Row, is_paper, split_of
 from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard, written_at
 from tasks.report.table import grid, rendered
@@ -150,9 +150,8 @@ def _scores(board: Leaderboard, rows: Sequence[Row]) -> _Table:
     lines = []
     for name in names:
         texts = [record[name] for record in records]
-        numbers = [score_in(text) for text in texts[: len(rows)] if name != "seeds"]
-        best = [len(numbers) > 1 and number == max(numbers) for number in numbers]
-        cells = list(zip(texts, best + [False] * (len(texts) - len(best)), strict=True))
+        best = best_of_ours(columns, texts) if name != "seeds" else [False] * len(columns)
+        cells = list(zip(texts, best, strict=True))
         splits = split_of({row.name: row.cells[name] for row in rows if name in row.cells}).partition(",")[0]
         if any(texts[: len(rows)]):
             lines.append(_Line(name, splits, cells, name in (*_TOTALS, BLIMP, "seeds")))

@@ -18,7 +18,7 @@ from rich.text import Text
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS, TASK_OF_COLUMN, task_spec
 from gptcore.nlu.spec import METRIC_TITLES
-from tasks.report.leaderboard import Leaderboard, published_notes, score_in
+from tasks.report.leaderboard import Leaderboard, best_of_ours, published_notes
 from tasks.report.rows import Row, is_paper
 
 WIDTH = 100
@@ -136,10 +136,9 @@ def _splits(suites: Sequence[_Column], column: str) -> str:
 
 
 def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
-    ours = [suite for suite in suites if suite.row.kind == "ours"]
-    best = max((score_in(suite.texts[line]) for suite in ours), default=float("inf"))
-    bold = [suite for suite in ours if len(ours) > 1 and score_in(suite.texts[line]) == best]
-    return [Text(suite.texts[line], "bold" if suite in bold else "") for suite in suites]
+    texts = [suite.texts[line] for suite in suites]
+    best = best_of_ours([suite.row for suite in suites], texts)
+    return [Text(text, "bold" if is_best else "") for text, is_best in zip(texts, best, strict=True)]
 
 
 def _others(board: Leaderboard, width: int) -> Table:
