@@ -22,6 +22,7 @@ from gptcore.base.settings import recorded
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
 from gptcore.papers.graphs.graph import KnowledgeGraph, path_in_words
+from tasks.papers.graphs.counts import GraphCounts, GroundedCounts
 from tasks.papers.graphs.report import Choice, Route, Routes
 from tasks.papers.graphs.stages import ground_questions, train_kagnet
 from tasks.report.analysis import Analysis, publish_all
