@@ -73,13 +73,21 @@ class Checked:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every class below is a dataclass
-            value, limits = getattr(self, field.name), field.metadata
-            if value is None and str(field.type).endswith("None"):
-                continue
-            if value == limits.get("off", self):
+            value = getattr(self, field.name)
+            if value is not None and value == field.metadata.get("off"):
                 object.__setattr__(self, field.name, None)
-            elif expected := _expected(value, limits):
-                raise InputError(f"{self.section}.{field.name} = {value!r:.60}: expected {expected}")
+            else:
+                check_limits(value, field, f"{self.section}.{field.name}")
+
+
+def check_limits(value: Any, field: dataclasses.Field[Any], place: str) -> None:
+    """See that a field of settings may have a value of its type; None, and what stands for it, are no such values.
+
+    :raises InputError: it is beyond the field's limits, or none of the words that the field takes.
+    """
+    off = str(field.type).endswith("None") if value is None else value == field.metadata.get("off")
+    if not off and (expected := _expected(value, field.metadata)):
+        raise InputError(f"{place} = {value!r:.60}: expected {expected}")
 
 
 def _expected(value: Any, limits: Mapping[str, Any]) -> str | None:
@@ -149,9 +157,10 @@ def replace_settings(config: Settings, values: Any, where: str) -> Settings:
     """
     if not isinstance(values, Mapping):
         raise InputError(f"{where} = {values!r}; expected a table of settings")
-    fields = {name: checked_value(type(config), name, value, where) for name, value in values.items()}
+    fields = {name: setting_field(type(config), name, where) for name in values}
+    typed = {name: checked(value, str(fields[name].type), f"{where}.{name}") for name, value in values.items()}
     try:
-        return dataclasses.replace(config, **fields)
+        return dataclasses.replace(config, **typed)
     except InputError as error:  # of values that do not fit each other, or make no sense
         source, _, section = where.rpartition(": ")
         if not source:
@@ -161,20 +170,12 @@ def replace_settings(config: Settings, values: Any, where: str) -> Settings:
         raise InputError(f"{source}: {message}") from None
 
 
-def checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
-    """``value`` as the field ``name`` of the settings ``kind`` takes it; whether it fits the others is not asked.
-
-    :raises InputError: no such field, or a value of another type.
-    """
-    return checked(value, setting_type(kind, name, where), f"{where}.{name}")
-
-
-def setting_type(kind: type[Any], name: str, where: str) -> str:
-    """The annotation of a field of settings: ``float``, ``int | None``.
+def setting_field(kind: type[Any], name: str, where: str) -> dataclasses.Field[Any]:
+    """The field of settings that has a name: its annotation is ``float`` or ``int | None``, its metadata the limits.
 
     :raises InputError: no such field.
     """
-    fields = {f.name: str(f.type) for f in dataclasses.fields(kind) if not f.metadata.get("derived")}
+    fields = {f.name: f for f in dataclasses.fields(kind) if not f.metadata.get("derived")}
     if name not in fields:
         raise InputError(f"{where}.{name} is not a setting; {nearest(name, fields)}")
     return fields[name]

@@ -268,6 +268,12 @@ def test_a_file_becomes_trials_that_a_config_file_can_say() -> None:
     assert {trial.preset.pretrain.batch_size for trial in read.trials} == {8, 16, 32}
 
 
+def test_a_model_is_swept_by_the_settings_of_its_own_family() -> None:
+    space = {"model": {"n_segments": [2, 3, 4], "attn_pdrop": {"low": 0.0, "high": 1.0}}}
+    models = [trial.preset.model for trial in plan({"settings": {"family": "bert"}, "space": space}).trials]
+    assert sorted(vars(model)["n_segments"] for model in models) == [2, 3, 4]
+
+
 def test_a_draw_holds_for_the_tasks_that_the_preset_excepts() -> None:
     table: dict[str, Any] = {"preset": "small", "objective": SCORE, "tasks": ["rte", "mrpc"], "trials": 2, "rungs": 1}
     read = read_plan({**table, "space": {"finetune": {"epochs": [3, 4]}}}, "a.toml")

@@ -12,7 +12,7 @@ seeds = 1                               # 1: fine-tunes of each task; the mean c
 [settings.pretrain]                     # what all trials have in common, as a --config file has it
 steps = 3200
 
-[space.pretrain]                        # what each trial draws, under the names of gptcore/config
+[space.pretrain]                        # what each trial draws: settings that the preset, of its family, has
 lr = { low = 5e-4, high = 5e-3, scale = "log" }
 batch_size = [8, 16, 32]
 
@@ -187,7 +187,7 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
         base = preset_named(preset, settings, f"{where}: settings")
         for task in settings.get("tasks", {}):
             task_spec(task)
-    axes = (*space_axes(space, where), *together_axes(together, where))
+    axes = (*space_axes(space, base, where), *together_axes(together, base, where))
     _check_axes(axes, settings, objective, tasks, from_checkpoint, where)
     _check_effects(axes, base, settings, tasks, where)
     with named(where):

@@ -2,11 +2,13 @@
 
 Random search (Bergstra and Bengio 2012, "Random search for hyper-parameter optimization") on a Latin hypercube (McKay,
 Beckman and Conover 1979): each axis is cut into as many equal parts as there are trials, and each part is drawn from
-once, so that few trials cover every axis. Each axis has seeds of its own: another axis leaves its draws as they are.
+once, so that few trials cover every axis. Each axis has seeds of its own: another axis leaves its draws as they are,
+which a sampler of the whole cube (scipy.stats.qmc.LatinHypercube) does not.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
@@ -17,8 +19,8 @@ from typing import Any
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import derive_seed
-from gptcore.base.settings import checked_value, flatten, setting_type
-from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, TokenizerConfig
+from gptcore.base.settings import check_limits, checked, flatten, setting_field
+from gptcore.config import Preset
 from gptcore.nlu.registry import task_spec
 
 Value = int | float | str | bool
@@ -27,7 +29,7 @@ Draw = Mapping[str, Value]
 """Axis -> what a trial drew on it."""
 Overrides = Mapping[str, Any]
 """Settings that differ, ``{section: {field: value}}``, as :func:`gptcore.config.preset_named` takes them."""
-KINDS = {"tokenizer": TokenizerConfig, "model": ModelConfig, "pretrain": PretrainConfig, "finetune": FinetuneConfig}
+SECTIONS = ("tokenizer", "model", "pretrain", "finetune")
 """Sections that a trial may draw from. Another corpus has other held-out documents, so no numbers that compare."""
 _OF_RANGE = ("low", "high", "scale")
 _LABEL = re.compile(r"[\w .:-]{1,100}")
@@ -190,8 +192,11 @@ def merged(*layers: Overrides) -> dict[str, Any]:
 # --- What a file says of its axes ------------------------------------------------------------------------------------
 
 
-def space_axes(space: Mapping[str, Any], where: str) -> Iterator[Axis]:
-    """An axis for each field of [space.SECTION] and of [space.tasks.TASK]."""
+def space_axes(space: Mapping[str, Any], base: Preset, where: str) -> Iterator[Axis]:
+    """An axis for each field of [space.SECTION] and of [space.tasks.TASK].
+
+    :param base: what the trials differ from: its family's own network says which settings of a model there are.
+    """
     for section, fields in space.items():
         place = f"{where}: space.{section}"
         if section == "tasks" and isinstance(fields, Mapping):
@@ -199,74 +204,83 @@ def space_axes(space: Mapping[str, Any], where: str) -> Iterator[Axis]:
                 with named(place):
                     task_spec(task)
                 for name, value in _table(own, f"{place}.{task}").items():
-                    yield _axis(FinetuneConfig, name, value, f"tasks.{task}", f"{place}.{task}")
+                    yield _axis(_field(base, "finetune", name, f"{place}.{task}"), value, f"tasks.{task}", where)
         else:
-            require(section in KINDS, f"{place}: expected one of {', '.join([*KINDS, 'tasks'])}")
+            require(section in SECTIONS, f"{place}: expected one of {', '.join([*SECTIONS, 'tasks'])}")
             for name, value in _table(fields, place).items():
-                yield _axis(KINDS[section], name, value, section, place)
+                yield _axis(_field(base, section, name, place), value, section, where)
 
 
-def _axis(kind: type[Any], name: str, value: Any, section: str, where: str) -> Axis:
-    """``{ low, high, scale }`` or a list of two or more values.
+def _field(base: Preset, section: str, name: str, place: str) -> dataclasses.Field[Any]:
+    """The setting ``name`` of a section of the preset, as that section's class has it.
 
-    :raises InputError: the axis is neither, or holds what the field does not take.
+    :raises InputError: there is none.
     """
-    annotation = setting_type(kind, name, where).partition(" | ")[0]
-    place = f"{where}.{name}"
+    return setting_field(type(getattr(base, section)), name, place)
+
+
+def _value(field: dataclasses.Field[Any], value: Any, place: str, ends_range: bool = False) -> Any:
+    """A value that a setting may have, whatever the others are.
+
+    :param ends_range: whether it ends a range of numbers, which may come up to what the setting has to be above.
+    :raises InputError: it is of another type, beyond the setting's limits, or none that a file can say.
+    """
+    typed = checked(value, str(field.type), place)
+    is_open = ends_range and isinstance(typed, float) and typed in map(field.metadata.get, ("above", "below"))
+    if not is_open:
+        check_limits(typed, field, place)
+    check_storable({place: typed})
+    return typed
+
+
+def _axis(field: dataclasses.Field[Any], value: Any, section: str, where: str) -> Axis:
+    """The axis of a setting, for which a file has ``{ low, high, scale }`` or a list of two or more values.
+
+    :raises InputError: the axis is neither, or holds what the setting does not take.
+    """
+    annotation, name = str(field.type).partition(" | ")[0], f"{section}.{field.name}"
+    place = f"{where}: space.{name}"
     if isinstance(value, list):
-        values = tuple(checked_value(kind, name, item, where) for item in value)
-        for item in values:
-            check_storable({place: item})
-            _check_whole({place: item})
+        values = tuple(_value(field, item, place) for item in value)
         many = len(set(values)) >= max(2, len(values))
         require(many, f"{place} = {value!r:.60}; expected two or more values, each once")
-        return Choice(f"{section}.{name}", values)
+        return Choice(name, values)
     table = _table(value, place, "a list of values, or { low = ..., high = ... }")
     require(annotation in ("int", "float"), f"{place}: only numbers have a range; expected a list of values")
     for key in table:
         require(key in _OF_RANGE, f"{place}.{key} is no field of a range; expected {', '.join(_OF_RANGE)}")
     for key in ("low", "high"):
         require(key in table, f"{place}: found no {key}, expected one")
-    low, high = (_bound(kind, name, table[end], f"{place}.{end}") for end in ("low", "high"))
-    if annotation == "int":
-        _check_whole({f"{place}.low": low, f"{place}.high": high})
+    low, high = (_value(field, table[end], f"{place}.{end}", ends_range=True) for end in ("low", "high"))
     scale = table.get("scale", "linear")
     require(scale in ("linear", "log"), f"{place}.scale = {scale!r:.60}; expected linear or log")
     ends = f"{place}: low = {low}, high = {high}; expected"
     require(math.isfinite(high - low), f"{ends} numbers that are less far apart")
     require(low < high and (scale != "log" or low > 0), f"{ends} low < high{', both above 0' * (scale == 'log')}")
-    return Range(f"{section}.{name}", low, high, scale == "log", annotation == "int")
+    return Range(name, low, high, scale == "log", annotation == "int")
 
 
-def _bound(kind: type[Any], name: str, value: Any, place: str) -> Any:
-    try:
-        found = checked_value(kind, name, value, "")
-    except InputError as error:
-        raise InputError(f"{place} = {value!r:.60}; {str(error).rpartition('; ')[2]}") from None
-    require(found is not None, f"{place}: found nothing, expected a number")
-    return found
+def together_axes(groups: Mapping[str, Any], base: Preset, where: str) -> Iterator[Axis]:
+    """An axis for each [together.NAME].
 
-
-def together_axes(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
-    """An axis for each [together.NAME]."""
+    :param base: as that of :func:`space_axes`.
+    """
     for name, labels in groups.items():
         place = f"{where}: together.{name}"
         plain = re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name)
         require(plain, f"{place[:200]}: expected a name of letters, digits, _ and -, at most 100")
         require(name not in _COLUMNS, f"{place}: the table of results has a column of that name; expected another")
-        many = name not in KINDS and len(_table(labels, place)) > 1
+        many = name not in SECTIONS and len(_table(labels, place)) > 1
         require(many, f"{place}: expected two or more labels, each with settings, under a name of its own")
         for label, settings in labels.items():
             here = f"{place}.{label:.60}"
             plain = _LABEL.fullmatch(label)
             require(plain, f"{here}: expected a label of letters, digits, spaces, . : _ and -, at most 100")
             for section, fields in _table(settings, here).items():
-                require(section in KINDS, f"{here}.{section}: expected one of {', '.join(KINDS)}")
-                for field, value in _table(fields, f"{here}.{section}").items():
-                    checked_value(KINDS[section], field, value, f"{here}.{section}")
-            with named(here):
-                check_storable(settings)
-                _check_whole(flatten(settings))
+                inner = f"{here}.{section}"
+                require(section in SECTIONS, f"{inner}: expected one of {', '.join(SECTIONS)}")
+                for field, value in _table(fields, inner).items():
+                    _value(_field(base, section, field, inner), value, f"{inner}.{field}")
             first = flatten(next(iter(labels.values())))
             same = first and flatten(settings).keys() == first.keys()
             require(same, f"{here}: expected the same settings as under its first label, one at least")
@@ -276,17 +290,12 @@ def together_axes(groups: Mapping[str, Any], where: str) -> Iterator[Axis]:
 
 
 def check_storable(settings: Overrides) -> None:
-    """:raises InputError: a value that the file with the winner's settings could not say."""
+    """:raises InputError: a value that the file with the winner's settings could not say, or could not be read with."""
     for name, value in flatten(settings).items():
         fits = isinstance(value, int | float | str)
         require(fits, f"{name} = {value!r:.60}; expected a number, true, false or text")
-
-
-def _check_whole(values: Mapping[str, Any]) -> None:
-    """:raises InputError: an integer that no setting can count to."""
-    for name, value in values.items():
         if isinstance(value, int) and abs(value) > _MOST:
-            raise InputError(f"{name} = {value!r:.20}...; expected less than 2^63")
+            raise InputError(f"{name} = {value!r:.60}...; expected less than 2^63")
 
 
 def _table(value: Any, where: str, wanted: str = "a table of settings") -> Mapping[str, Any]:
