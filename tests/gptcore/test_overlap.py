@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.evaluation import overlap as module
+from gptcore.papers.analyses import overlap as module
 from gptcore.papers.analyses.overlap import (
     Overlap,
     build_set,

@@ -26,10 +26,10 @@ from gptcore.machine.distributed import World
 from gptcore.models.network import load_model
 from gptcore.objectives.next_token import NEXT_TOKEN, language_model_objective
 from gptcore.objectives.objective import Text, perplexity
-from gptcore.papers.abstracts import write
+from gptcore.papers.abstracts import adapt, write
 from gptcore.papers.abstracts.config import AdaptConfig, SamplingConfig
 from gptcore.papers.abstracts.documents import N_MARKS
-from gptcore.training import adapt, finetune, pretrain
+from gptcore.training import finetune, pretrain
 from gptcore.training.pretrain import ValidationMonitor
 from tests.expected import expected
 from tests.gptcore.jobs import N_VOCAB, Job, JobFor, stopped_and_resumed, timeless, write_language
