@@ -20,6 +20,7 @@ from gptcore.families import DEFAULT, FAMILIES
 from gptcore.nlu.published import PublishedModel
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import BEYOND, REGISTRY
+from tasks.report.analysis import Analysis
 from tasks.report.card import start_note, synthetic_note
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.rows import Row, one_decimal
@@ -146,6 +147,10 @@ class Trained:
 
 COST = ("weights", "tokens", "operations", "seconds")
 """The columns of :attr:`Trained.cost`."""
+ON_THE_WAY = (
+    "models on the way are one run's, at the rate it then had: a run that had ended there would be ahead of them"
+)
+"""What a reader must know of models that a run kept before its end."""
 
 
 def short(count: float) -> str:
@@ -260,6 +265,47 @@ def columns_of_tasks(tasks: Sequence[str], published: Sequence[PublishedModel]) 
     """The tasks of a table: ours first, then those that only the published rows have."""
     printed = {task for row in published for task in row.scores}
     return [*tasks, *(task for task in (*BEYOND, *REGISTRY) if task in printed and task not in tasks)]
+
+
+def table_of_models(
+    name: str,
+    title: str,
+    models: Sequence[Trained],
+    rows: Sequence[Row],
+    published: Sequence[PublishedModel],
+    notes: Sequence[str],
+    side_by_side: bool = False,
+) -> Analysis:
+    """Pre-trainings with their cost, their loss and the scores of their fine-tunes, and the published rows.
+
+    :param side_by_side: whether a published row stands below ours of the same label, and is left out where there is
+        none; else all of them stand at the end.
+    """
+    tasks = list(models[0].chain.datasets)
+    columns = columns_of_tasks(tasks, published)
+    printed = {row.method: _published_cells(row, columns) for row in published}
+    body: list[tuple[str, ...]] = []
+    metrics: dict[str, float] = {}
+    for model, row in zip(models, rows, strict=True):
+        cells, mean = scores_of(row, tasks)
+        scores = (cells.get(task, "-") for task in columns)
+        body.append((model.label, "ours", *model.cost, model.loss, one_decimal(mean), *scores))
+        if side_by_side and model.label in printed:
+            body.append(printed[model.label])
+        label = plain(model.label)
+        metrics |= {f"{label}/weights": model.weights, f"{label}/operations": model.operations}
+        metrics |= metrics_of(model.label, row, tasks)
+    if not side_by_side:
+        body += [_published_cells(row, columns) for row in published]
+    header = ("model", "whose", *COST, "held-out loss", "average", *columns)
+    return Analysis(name, title, header, body, identity_of(models, rows), metrics, [*notes, *cost_notes(models, rows)])
+
+
+def _published_cells(row: PublishedModel, columns: Sequence[str]) -> tuple[str, ...]:
+    """A published row of :func:`table_of_models`."""
+    cost = (row.weights or "-", "-", row.operations or "-", "-")
+    scores = (row.scores.get(task, "-") for task in columns)
+    return (row.method, row.source, *cost, "-", row.average or "-", *scores)
 
 
 def collapsed(labels: Iterable[str], rows: Sequence[Row]) -> list[str]:

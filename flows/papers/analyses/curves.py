@@ -10,7 +10,7 @@ from prefect import flow
 
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.papers.analyses.common import Trained, about, named, scored
+from flows.papers.analyses.common import ON_THE_WAY, Trained, about, named, scored
 from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm, pretrained_arm
 from gptcore.evaluation.zero_shot import sources_fingerprint
@@ -181,7 +181,7 @@ def learning(parameters: AnalysisParameters) -> list[Analysis]:
         for task in wanted
     }
     notes = [
-        "models on the way are one run's, at the rate it then had: a run that had ended there would be ahead of them",
+        ON_THE_WAY,
         "their perplexity is on a part of the held-out text, the last one's on all of it",
         "minutes are those of updates, at the average speed of the run",
         f"{rows[0].split} rows, {rows[0].seeds} seed(s)",

@@ -12,19 +12,19 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset, refuse_setting
 from flows.papers.analyses.common import (
-    COST,
+    ON_THE_WAY,
     Trained,
     chosen_tasks,
     columns_of_tasks,
     cost_notes,
     identity_of,
-    metrics_of,
     named,
     of_family,
     power,
     rows_of,
     rows_of_arms,
     scores_of,
+    table_of_models,
     tokens_of_update,
 )
 from flows.trainings.chain import run_chain
@@ -34,7 +34,7 @@ from gptcore.config.operations import operations_of_update
 from gptcore.nlu.published import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
-from tasks.report.rows import Row, one_decimal
+from tasks.report.rows import one_decimal
 from tasks.stages.evaluation import score_pairs
 from tasks.store.lineage import snapshots
 
@@ -125,32 +125,15 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     more = Trained("BERT, equal operations", bert, bert.pretrain(bert.preset.model, longer))
     rows += rows_of([masked, more], parameters)
     models += [masked, more]
-    found = [_controls(models, rows), _on_the_way(parameters, electra, more)]
-    return publish_all(found, parameters.out)
-
-
-def _controls(models: list[Trained], rows: list[Row]) -> Analysis:
-    tasks = list(models[0].chain.datasets)
-    printed = {row.method: row for row in REPLACED}
-    body: list[tuple[str, ...]] = []
-    metrics: dict[str, float] = {}
-    for model, row in zip(models, rows, strict=True):
-        cells, mean = scores_of(row, tasks)
-        body.append((model.label, "ours", *model.cost, model.loss, one_decimal(mean), *(cells[task] for task in tasks)))
-        if model.label in printed:
-            theirs = printed[model.label]
-            body.append((theirs.method, theirs.source, *("-",) * 5, theirs.average, *("-",) * len(tasks)))
-        metrics |= metrics_of(model.label, row, tasks)
     notes = [
         "ours: at equal tokens but for the last row; published averages are GLUE's, over eight tasks",
         "ELECTRA 15%: the discriminator learns at the places of hidden words alone; Replace MLM: hidden words are told "
         "from the generator's text; All-Tokens MLM: every word is, or copied",
         "BERT tells next sentences, too",
-        *cost_notes(models, rows),
     ]
     title = "ELECTRA, Table 5: what its gain comes from"
-    header = ("model", "whose", *COST, "held-out loss", "average", *tasks)
-    return Analysis("replaced", title, header, body, identity_of(models, rows), metrics, notes)
+    controls = table_of_models("replaced", title, models, rows, REPLACED, notes, side_by_side=True)
+    return publish_all([controls, _on_the_way(parameters, electra, more)], parameters.out)
 
 
 def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Trained) -> Analysis:
@@ -181,7 +164,7 @@ def _on_the_way(parameters: AnalysisParameters, electra: Trained, masked: Traine
     figure = Figure(curves, "10^12 operations of pre-training", "mean score", named(electra.chain, title), log_x=True)
     notes = [
         f"mean score: of {', '.join(tasks)}, x 100",
-        "models on the way are one run's, at the rate it then had: a run that had ended there would be ahead of them",
+        ON_THE_WAY,
         *cost_notes([electra, masked], [rows[-1], rows[-1]]),
     ]
     header = ("model", "updates", "operations", "average", *tasks)

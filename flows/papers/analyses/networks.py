@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from prefect import flow
 
@@ -11,20 +10,14 @@ from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
 from flows.forms.settings import chosen_preset
 from flows.papers.analyses.common import (
-    COST,
     Trained,
     chosen_tasks,
-    columns_of_tasks,
-    cost_notes,
-    identity_of,
-    metrics_of,
     of_family,
-    plain,
     power,
     require_own_families,
     rows_of,
-    scores_of,
     short,
+    table_of_models,
     tokens_of_update,
 )
 from flows.trainings.chain import run_chain
@@ -33,9 +26,9 @@ from gptcore.config import EncoderConfig, Preset
 from gptcore.config.operations import operations_of_update
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import FAMILIES as PUBLISHED_FAMILIES
-from gptcore.nlu.published import SHARING, SIZES, PublishedModel
+from gptcore.nlu.published import SHARING, SIZES
 from tasks.report.analysis import Analysis, publish_all
-from tasks.report.rows import Row, one_decimal
+from tasks.report.rows import Row
 
 COMPARED = ("gpt", "gpt2", "bert", "albert", "electra")
 _GLUE_TASKS = ("cola", "sst2", "qnli", "rte")
@@ -76,7 +69,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
         "ELECTRA's loss and that of hidden words have nothing in common with that of next tokens",
         "published averages are GLUE's, over tasks that are not all here",
     ]
-    table = _table("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)
+    table = table_of_models("families", "Families of models", models, rows, PUBLISHED_FAMILIES, notes)
     return publish_all([table], parameters.out)
 
 
@@ -100,7 +93,7 @@ def sharing(parameters: AnalysisParameters) -> list[Analysis]:
     rows = rows_of(models, parameters)
     notes = [f"ours: {steps:,} updates each, H = {own.n_embd}; the paper: H = 768, 125,000 updates"]
     title = "ALBERT, Table 4: parameters that layers share"
-    return publish_all([_table("sharing", title, models, rows, SHARING, notes)], parameters.out)
+    return publish_all([table_of_models("sharing", title, models, rows, SHARING, notes)], parameters.out)
 
 
 @flow(name="analysis-sizes", flow_run_name=from_form, persist_result=False)
@@ -120,35 +113,7 @@ def sizes(parameters: AnalysisParameters) -> list[Analysis]:
         "ours: at equal tokens",
         "published: QQP is F1, or F1 and accuracy; MNLI matched and mismatched; averages are GLUE's",
     ]
-    return publish_all([_table("sizes", "BERT by its size", models, rows, SIZES, notes)], parameters.out)
-
-
-def _table(
-    name: str,
-    title: str,
-    models: Sequence[Trained],
-    rows: Sequence[Row],
-    published: Sequence[PublishedModel],
-    notes: Sequence[str],
-) -> Analysis:
-    """Our models with their cost, loss and scores, then the published ones."""
-    tasks = list(models[0].chain.datasets)
-    columns = columns_of_tasks(tasks, published)
-    body: list[tuple[str, ...]] = []
-    metrics: dict[str, float] = {}
-    for model, row in zip(models, rows, strict=True):
-        cells, mean = scores_of(row, tasks)
-        scores = (cells.get(task, "-") for task in columns)
-        body.append((model.label, "ours", *model.cost, model.loss, one_decimal(mean), *scores))
-        label = plain(model.label)
-        metrics |= {f"{label}/weights": model.weights, f"{label}/operations": model.operations}
-        metrics |= metrics_of(model.label, row, tasks)
-    for printed in published:
-        cost = (printed.weights or "-", "-", printed.operations or "-", "-")
-        scores = (printed.scores.get(task, "-") for task in columns)
-        body.append((printed.method, printed.source, *cost, "-", printed.average or "-", *scores))
-    header = ("model", "whose", *COST, "held-out loss", "average", *columns)
-    return Analysis(name, title, header, body, identity_of(models, rows), metrics, [*notes, *cost_notes(models, rows)])
+    return publish_all([table_of_models("sizes", "BERT by its size", models, rows, SIZES, notes)], parameters.out)
 
 
 def _encoder(preset: Preset) -> EncoderConfig:
