@@ -296,7 +296,7 @@ def test_endings_fit_or_contradict_the_tale(seed: int) -> None:
 @settings(max_examples=30)
 def test_a_village_remembers_who_gave_what(seed: int) -> None:
     rng = Random(seed)
-    village = narrate.found(rng, Words())
+    village = narrate.new_village(rng, Words())
     owners = {thing: person.name for thing, person in village.owner.items()}
     for chapter in range(40):
         narrate.event(rng, Words(), village, chapter)

@@ -66,7 +66,7 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     models = _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs)
     sampling, titles = own.sampling, parameters.titles or own.titles
     written = write_and_measure(store, models[0], papers, sampling, titles)
-    found = [
+    analyses = [
         split_table(store, papers, ids),
         losses_table(store, models, ids, checkpoint),
         measures_table(store, written, ids),
@@ -74,8 +74,8 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     ]
     if parameters.beside:
         first = {named_by_size(store, checkpoint): (checkpoint, models[0])}
-        found.append(_beside(store, parameters, preset, own.adapt, first))
-    return publish_all(found, parameters.out)
+        analyses.append(_beside(store, parameters, preset, own.adapt, first))
+    return publish_all(analyses, parameters.out)
 
 
 @flow(name="abstracts-tables", flow_run_name=from_form, persist_result=False)
@@ -103,7 +103,9 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     models = _each_apart(requests, jobs, failed)
     raise_if_all(failed, list(requests))
     trained = {config: models[name] for config, name in names.items() if name in models}
-    found = publish_all([sweep_table(store, table, star, trained, ids, checkpoint) for table in tables], parameters.out)
+    analyses = publish_all(
+        [sweep_table(store, table, star, trained, ids, checkpoint) for table in tables], parameters.out
+    )
     if BY_SIZE in wanted and books is not None:
         sizes = _sizes(books, parameters, failed)
         requests = {
@@ -115,11 +117,11 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
             ready = {name: sizes[name] for name in adapted}
             seen = PretrainCounts.of(store, next(iter(sizes.values()))).tokens_seen
             origin = f"each pre-trained on the same {seen:,} tokens"
-            found.append(sizes_table(store, ready, list(adapted.values()), ids, origin))
-            publish(found[-1], parameters.out)
+            analyses.append(sizes_table(store, ready, list(adapted.values()), ids, origin))
+            publish(analyses[-1], parameters.out)
     if failed:
-        raise CellsFailed(failed, found)
-    return found
+        raise CellsFailed(failed, analyses)
+    return analyses
 
 
 @flow(name="generate", flow_run_name=from_form, persist_result=False)
@@ -134,9 +136,9 @@ def generate(parameters: GenerateParameters) -> Analysis:
     store = Store(parameters.store)
     model = abstracts_model(store, parameters.model or None)
     written = write_abstracts(store, model.url, parameters.titles, parameters.sampling)
-    found = own_page(store, model, written, parameters.sampling)
-    publish(found, parameters.out)
-    return found
+    page = own_page(store, model, written, parameters.sampling)
+    publish(page, parameters.out)
+    return page
 
 
 def _beside(
@@ -188,8 +190,8 @@ def _sizes(books: Books, parameters: OnPapers, failed: Failures) -> dict[str, Ar
 def _adapted(store: Store, ids: Artifact, wanted: Sequence[tuple[Artifact, AdaptConfig]], jobs: int) -> list[Artifact]:
     """A model for each pair of where it starts and its settings, ``jobs`` of them trained at the same time."""
     requests = [AdaptRequest(store, ids, checkpoint, config) for checkpoint, config in wanted]
-    found = run_all(requests, policy_for(requests, jobs), ends_all=Exception)
-    return [model for model in found if not isinstance(model, Exception)]
+    trained = run_all(requests, policy_for(requests, jobs), ends_all=Exception)
+    return [model for model in trained if not isinstance(model, Exception)]
 
 
 def _each_apart(wanted: Mapping[str, Training[Artifact]], jobs: int, failed: Failures) -> dict[str, Artifact]:
@@ -199,8 +201,8 @@ def _each_apart(wanted: Mapping[str, Training[Artifact]], jobs: int, failed: Fai
     """
     requests = list(wanted.values())
     models: dict[str, Artifact] = {}
-    found = run_all(requests, policy_for(requests, jobs), ends_all=InputError)
-    for name, model in zip(wanted, found, strict=True):
+    trained = run_all(requests, policy_for(requests, jobs), ends_all=InputError)
+    for name, model in zip(wanted, trained, strict=True):
         if isinstance(model, Exception):
             leave_out(failed, name, model)
         else:

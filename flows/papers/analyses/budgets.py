@@ -52,11 +52,11 @@ def objectives(parameters: AnalysisParameters) -> list[Analysis]:
     for name in OBJECTIVES:
         for budget in budgets:
             chain = run_chain(of_family(parameters, name), wanted, operations=budget)
-            found = [Trained(FAMILIES[name].title, chain, chain.checkpoint)]
+            trained = [Trained(FAMILIES[name].title, chain, chain.checkpoint)]
             if name == DEFAULT:
-                found.append(Trained(_LSTM, chain, chain.pretrain_lstm(budget)))
-            models += found
-            rows += rows_of(found, parameters)
+                trained.append(Trained(_LSTM, chain, chain.pretrain_lstm(budget)))
+            models += trained
+            rows += rows_of(trained, parameters)
     return publish_all([_table(models, rows, parameters)], parameters.out)
 
 

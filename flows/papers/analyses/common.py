@@ -126,10 +126,10 @@ class Trained:
     def loss(self) -> str:
         """Its held-out loss and what that is of, for losses of different kinds have nothing in common."""
         figures = self.counts.figures
-        if (found := figures.get("validation/replaced_loss")) is not None:
-            return f"{found:.3f} a token that is replaced or not, recall {figures['validation/replaced_recall']:.0%}"
-        if (found := figures.get("validation/told_loss")) is not None:
-            return f"{found:.3f} a word told from filled-in text"
+        if (loss := figures.get("validation/replaced_loss")) is not None:
+            return f"{loss:.3f} a token that is replaced or not, recall {figures['validation/replaced_recall']:.0%}"
+        if (loss := figures.get("validation/told_loss")) is not None:
+            return f"{loss:.3f} a word told from filled-in text"
         return f"{self.counts.validation_loss:.2f} a {'hidden word' if self.masked else 'next token'}"
 
     @property
@@ -243,9 +243,9 @@ def identity_of(models: Sequence[Trained], rows: Sequence[Row]) -> dict[str, Any
 
 def scores_of(row: Row, tasks: Sequence[str]) -> tuple[dict[str, str], float | None]:
     """A row's cells as text, and their mean; None: a task has no score."""
-    found = row.per_task
-    mean = statistics.fmean(found[task] for task in tasks) if all(task in found for task in tasks) else None
-    return {task: one_decimal(found.get(task)) for task in tasks}, mean
+    scores = row.per_task
+    mean = statistics.fmean(scores[task] for task in tasks) if all(task in scores for task in tasks) else None
+    return {task: one_decimal(scores.get(task)) for task in tasks}, mean
 
 
 def plain(label: str) -> str:
@@ -256,9 +256,9 @@ def plain(label: str) -> str:
 def metrics_of(label: str, row: Row, tasks: Sequence[str]) -> dict[str, float]:
     """A row's scores and their mean by the names that MLflow takes; ``label``: of the model."""
     label = plain(label)
-    found = {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
+    metrics = {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
     _, mean = scores_of(row, tasks)
-    return found if mean is None else {**found, f"{label}/average": mean}
+    return metrics if mean is None else {**metrics, f"{label}/average": mean}
 
 
 def columns_of_tasks(tasks: Sequence[str], published: Sequence[PublishedModel]) -> list[str]:
@@ -310,9 +310,9 @@ def _published_cells(row: PublishedModel, columns: Sequence[str]) -> tuple[str, 
 
 def collapsed(labels: Iterable[str], rows: Sequence[Row]) -> list[str]:
     """A note for each row in which a run's answers are all the same."""
-    found = [[column for column, cell in row.cells.items() if cell.collapsed] for row in rows]
+    columns = [[column for column, cell in row.cells.items() if cell.collapsed] for row in rows]
     words = "a run gave every dev row the same answer on"
-    return [f"{label}: {words} {', '.join(names)}" for label, names in zip(labels, found, strict=True) if names]
+    return [f"{label}: {words} {', '.join(names)}" for label, names in zip(labels, columns, strict=True) if names]
 
 
 def cost_notes(models: Sequence[Trained], rows: Sequence[Row]) -> list[str]:

@@ -39,12 +39,12 @@ def zero_shot_curves(parameters: AnalysisParameters) -> list[Analysis]:
     if BLIMP in there:
         check_blimp(chain.store, chain.datasets_url)
     models = {"Transformer": chain.checkpoint, "LSTM": chain.pretrain_lstm()}
-    found = []
+    analyses = []
     if heuristics := [task for task in there if task != BLIMP]:
-        found.append(_heuristics(chain, parameters, models, heuristics))
+        analyses.append(_heuristics(chain, parameters, models, heuristics))
     if BLIMP in there:
-        found.append(_blimp(chain, parameters, models))
-    return publish_all(found, parameters.out)
+        analyses.append(_blimp(chain, parameters, models))
+    return publish_all(analyses, parameters.out)
 
 
 def _heuristics(
@@ -199,9 +199,9 @@ def _kept_steps(chain: Chain, model: Artifact) -> dict[int, int | None]:
 
 def _relative(task: str, scores: Scores) -> float:
     """0 for a random guess, 1 for the state of the art before the paper."""
-    found = scores[task]
+    score = scores[task]
     top, _ = _ceiling(task)
-    return float((100 * found["score"] - 100 * found["chance"]) / (top - 100 * found["chance"]))
+    return float((100 * score["score"] - 100 * score["chance"]) / (top - 100 * score["chance"]))
 
 
 def _ceiling(task: str) -> tuple[float, str]:

@@ -86,16 +86,16 @@ def sentences(parameters: AnalysisParameters) -> list[Analysis]:
         *cost_notes(models, rows),
     ]
     title = "ALBERT, Table 5: what the second segment is"
-    found = Analysis("sentences", title, header, body, identity_of(models, rows), metrics, notes)
-    return publish_all([found], parameters.out)
+    analysis = Analysis("sentences", title, header, body, identity_of(models, rows), metrics, notes)
+    return publish_all([analysis], parameters.out)
 
 
 def _told(model: Trained) -> dict[str, float]:
     """Accuracy in per cent of hidden words, next sentences and sentence order."""
     chain = model.chain
-    found = {pairs: score_pairs(chain.store, model.checkpoint, chain.shards, pairs) for pairs in PAIRS}
-    pairs = {name: 100 * found[name]["pair_accuracy"] for name in ("nsp", "sop")}
-    return {"words": 100 * found["none"]["word_accuracy"], **pairs}
+    accuracies = {pairs: score_pairs(chain.store, model.checkpoint, chain.shards, pairs) for pairs in PAIRS}
+    pairs = {name: 100 * accuracies[name]["pair_accuracy"] for name in ("nsp", "sop")}
+    return {"words": 100 * accuracies["none"]["word_accuracy"], **pairs}
 
 
 @flow(name="analysis-replaced", flow_run_name=from_form, persist_result=False)

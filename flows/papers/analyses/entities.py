@@ -71,12 +71,12 @@ def _ablation(
     body += [(row.name, "ours", "-", *(_cell(row, task) for task in tasks)) for row in baselines]
     first, mentions = next(iter(rows.values())), chain.mentions
     assert mentions is not None, "of a family that knows entities"
-    found = MentionsCounts.of(chain.store, mentions).splits["train"]
+    linked = MentionsCounts.of(chain.store, mentions).splits["train"]
     notes = [
         *notes_on_chain(chain),
         f"ours: preset {chain.preset.name}, {first.split} rows, the median of {first.seeds} seed(s), pre-trained once; "
         "± the bootstrap error over rows, in brackets the lowest and the highest seed",
-        f"pre-trained on {found.tokens:,} tokens that mention {found.entities:,} entities {found.mentions:,} "
+        f"pre-trained on {linked.tokens:,} tokens that mention {linked.entities:,} entities {linked.mentions:,} "
         "times; entities told: of held-out text, from among those of a batch",
         *(f"{task.name}: {task.spec.note}" for task in chain.tasks if task.spec.note),
     ]

@@ -56,12 +56,12 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
         each = operations_of_update(equal.network, chain.preset.pretrain)
         budget = budget or each * steps
         config = dataclasses.replace(chain.preset.pretrain, steps=max(1, round(budget / each)))
-        found = [equal]
+        trained = [equal]
         if config.steps != steps:
             checkpoint = chain.pretrain(chain.preset.model, config)
-            found.append(Trained(f"{title}, equal operations", chain, checkpoint))
-        rows += rows_of(found, parameters)
-        models += found
+            trained.append(Trained(f"{title}, equal operations", chain, checkpoint))
+        rows += rows_of(trained, parameters)
+        models += trained
     n_first = FAMILIES[COMPARED[0]].title
     notes = [
         f"equal tokens: {short(n_tokens)}, the least of the families' presets, each by its own tokenizer, padding "

@@ -39,17 +39,17 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     words = CorpusCounts.of(store, corpus).words
     counted = OverlapCounts.parse(built.counts).sets
     wanted = set(map(str, parameters.tasks)) or {name.partition(" ")[0] for name in counted}
-    sets = {name: found for name, found in counted.items() if name.partition(" ")[0] in wanted}
+    sets = {name: shares for name, shares in counted.items() if name.partition(" ")[0] in wanted}
     body = [
         (
             name,
-            f"{found.corpus.rows:,}",
-            f"{found.corpus.ngrams:,}",
-            _share(found.corpus.found, found.corpus.ngrams),
-            _share(found.corpus.rows_found, found.corpus.rows),
-            _share(found.train.found, found.train.ngrams) if found.train else "-",
+            f"{shares.corpus.rows:,}",
+            f"{shares.corpus.ngrams:,}",
+            _share(shares.corpus.found, shares.corpus.ngrams),
+            _share(shares.corpus.rows_found, shares.corpus.rows),
+            _share(shares.train.found, shares.train.ngrams) if shares.train else "-",
         )
-        for name, found in sets.items()
+        for name, shares in sets.items()
     ]
     header = ("test set", "rows", f"{N}-grams", "in the corpus, %", "rows with any, %", "in its own train rows, %")
     notes = [
@@ -59,9 +59,9 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
         "published, of WebText: 3.2 % on average over common test sets (GPT-2's paper, section 4)",
     ]
     metrics = {
-        f"{name}/overlap": 100 * found.corpus.found / found.corpus.ngrams
-        for name, found in sets.items()
-        if found.corpus.ngrams
+        f"{name}/overlap": 100 * shares.corpus.found / shares.corpus.ngrams
+        for name, shares in sets.items()
+        if shares.corpus.ngrams
     }
     title = f"Overlap: {N}-grams of test sets that stand in the training text"
     identity = {"overlap": built.artifact.digest, "sets": list(sets)}

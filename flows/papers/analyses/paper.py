@@ -34,8 +34,8 @@ def tables(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 1: rows read beside rows published. Tables 2, 3 and 4: our row under the published ones."""
     chain = dataclasses.replace(run_chain(parameters), alone=False)
     row = rows_of_arms(chain, parameters, list(chain.datasets), [pretrained_arm(chain.checkpoint)])[0]
-    found = [_table1(chain), *(_results_table(chain, row, number) for number in (2, 3, 4))]
-    return publish_all(found, parameters.out)
+    analyses = [_table1(chain), *(_results_table(chain, row, number) for number in (2, 3, 4))]
+    return publish_all(analyses, parameters.out)
 
 
 @flow(name="analysis-table5", flow_run_name=from_form, persist_result=False)
@@ -65,8 +65,8 @@ def table5(parameters: AnalysisParameters) -> list[Analysis]:
         *about(chain),
     ]
     identity = {"arms": {row.name: row.suite for row in rows}, "seeds": rows[0].seeds}
-    found = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
-    return publish_all([found], parameters.out)
+    analysis = Analysis("table5", "Table 5: ablations", header, body, identity, metrics, notes)
+    return publish_all([analysis], parameters.out)
 
 
 def ablations(preset: Preset, tasks: list[str], checkpoint: Artifact, lstm: Artifact) -> list[Arm]:
@@ -164,8 +164,8 @@ def _dev_score(chain: Chain, task: str, arm: Arm, row: Row) -> float:
     cells = [row.cells[column] for column in task_spec(task).paper if column in row.cells]
     if all(cell.split == "dev" for cell in cells):
         return row.per_task[task]
-    found = [_tuned(chain, task, arm, seed) for seed in range(cells[0].seeds)]
-    return statistics.median(FinetuneCounts.of(chain.store, model).scores["dev/score"] for model in found)
+    tuned = [_tuned(chain, task, arm, seed) for seed in range(cells[0].seeds)]
+    return statistics.median(FinetuneCounts.of(chain.store, model).scores["dev/score"] for model in tuned)
 
 
 def _tuned(chain: Chain, task: str, arm: Arm, seed: int) -> Artifact:

@@ -116,12 +116,12 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
     curves, full = [], 0.0
     for place, (label, arm, row) in enumerate(zip(labels, grid.arms, rows, strict=True)):
         model = grid.training(arm, measured, grid.config(arm, measured)).artifact
-        found = measure_speed(chain.store, model, chain.datasets[measured])
+        speed = measure_speed(chain.store, model, chain.datasets[measured])
         cells, mean = scores_of(row, tasks)
         average = statistics.fmean(row.per_task.values()) if mean is None else mean
         full = full if place else average
         for kind, words in _KINDS.items():
-            cost = found[kind]
+            cost = speed[kind]
             own = kind == "torch"
             kept = (one_decimal(average), f"{100 * average / full:.1f} %" if full > 0 else "-") if own else ("", "")
             there = one_decimal(100 * cost["score"]) if cost["score"] is not None else ""
@@ -130,7 +130,7 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
                     label if own else "",
                     words,
                     _perplexity(chain, arm) if own else "",
-                    short(found["parameters"]),
+                    short(speed["parameters"]),
                     f"{cost['bytes'] / 1e6:.2f}",
                     f"{cost['milliseconds']:.2f}",
                     f"{cost['rows_per_second']:,.0f}",
@@ -141,7 +141,7 @@ def _costs(chain: Chain, grid: Grid, rows: Sequence[Row], labels: Sequence[str])
             )
             metrics |= {f"{plain(label)}/{kind}/{name}": cost[name] for name in ("milliseconds", "rows_per_second")}
         metrics[f"{plain(label)}/average"] = average
-        curves.append(Curve(label, [(found[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
+        curves.append(Curve(label, [(speed[kind]["milliseconds"], average) for kind in ("torch", "onnx")], place))
     if isinstance(network_of(chain.store, chain.checkpoint), EncoderConfig):
         for printed in DISTILLED:
             scores = (printed.scores.get(task, "") for task in tasks)

@@ -34,12 +34,12 @@ def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     facts = KnowledgeGraph.load(store.local(graph))
     entities = chosen_entities(facts, parameters.entities, _SHOWN)  # before minutes are spent on the vectors
     vectors = learnt(store, parameters.graph, graph, parameters.transe)
-    found = [_prediction(store, graph, vectors)]
+    analyses = [_prediction(store, graph, vectors)]
     ranks = store.local(vectors) / "vectors" / RANKS_FILE
     if ranks.is_file():  # there are test facts, and the vectors are not of an earlier version
-        found.append(_relations(store, graph, vectors, facts, load_file(str(ranks))["test"]))
-    found.append(_neighbours(store, graph, vectors, facts, entities))
-    return publish_all(found, parameters.out)
+        analyses.append(_relations(store, graph, vectors, facts, load_file(str(ranks))["test"]))
+    analyses.append(_neighbours(store, graph, vectors, facts, entities))
+    return publish_all(analyses, parameters.out)
 
 
 def _prediction(store: Store, graph: Artifact, vectors: Artifact) -> Analysis:

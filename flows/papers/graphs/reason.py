@@ -136,7 +136,7 @@ def _why(answered: _Answered) -> list[Analysis]:
         [json.loads(line) for line in (store.local(artifact) / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
         for artifact in (answered.grounded, trained)
     )
-    found = []
+    analyses = []
     wanted = answered.parameters.questions
     chosen = range(0, len(asked), max(1, len(asked) // wanted))[:wanted]
     for number, place in enumerate(chosen, start=1):
@@ -149,8 +149,8 @@ def _why(answered: _Answered) -> list[Analysis]:
         header = ("choice", "probability", "paths")
         name = f"kagnet-why-{number}"
         identity = {"kagnet": trained.digest, "question": told[place]["row"]}
-        found.append(Analysis(name, routes.question, header, body, identity, {}, notes, routes, page=True))
-    return found
+        analyses.append(Analysis(name, routes.question, header, body, identity, {}, notes, routes, page=True))
+    return analyses
 
 
 def routes_of(facts: KnowledgeGraph, asked: Mapping[str, Any], told: Mapping[str, Any]) -> Routes:

@@ -119,16 +119,16 @@ def run_rung(
     models = _pretrained(inputs, rung, trials)
     pretrained = {number: model for number, model in models.items() if not isinstance(model, Exception)}
     scores = _fine_tuned(inputs, rung, [trial for trial in trials if trial.number in pretrained], pretrained, runs)
-    found: dict[int, Outcome | Exception] = {}
+    reached: dict[int, Outcome | Exception] = {}
     for trial in trials:
         model, tuned = models[trial.number], scores.get(trial.number, [])
         if isinstance(model, Exception):
-            found[trial.number] = model
+            reached[trial.number] = model
         elif isinstance(tuned, Exception):
-            found[trial.number] = tuned
+            reached[trial.number] = tuned
         else:
-            found[trial.number] = _outcome(inputs, rung, trial, model, tuned)
-    return found
+            reached[trial.number] = _outcome(inputs, rung, trial, model, tuned)
+    return reached
 
 
 def _pretrained(inputs: TrialInputs, rung: Rung, trials: Sequence[Trial]) -> dict[int, Artifact | Exception]:
@@ -167,15 +167,15 @@ def _fine_tuned(
                 calls.append((number, FinetuneRequest(store, task, dataset, models[number], seeded, *cell)))
     words = f"rung {rung.number}: fine-tune {len(trials)} trials on {len(inputs.tasks)} tasks"
     results = train_all([call for _, call in calls], inputs.jobs, words, "fine-tunes")
-    found: dict[int, list[Artifact] | Exception] = {}
+    tuned: dict[int, list[Artifact] | Exception] = {}
     for (number, call), result in zip(calls, results, strict=True):
-        before = found.setdefault(number, [])
+        before = tuned.setdefault(number, [])
         if isinstance(before, list):
             if isinstance(result, Exception):
-                found[number] = result
+                tuned[number] = result
             else:
                 before.append(call.artifact)
-    return found
+    return tuned
 
 
 def _outcome(
@@ -234,11 +234,11 @@ def sweep(parameters: SweepParameters) -> SweepResult:
         outcomes: list[Outcome] = []
         ranked = [trial.number for trial in plan.trials]
         for rung in plan.rungs:
-            found = _rung(tracker, run, inputs, sweep_key(identity), rung, ranked)
-            outcomes += found
-            objectives = {outcome.trial: outcome.objective for outcome in found}
+            reached = _rung(tracker, run, inputs, sweep_key(identity), rung, ranked)
+            outcomes += reached
+            objectives = {outcome.trial: outcome.objective for outcome in reached}
             ranked = survivors(objectives, len(objectives), plan.lower_is_better)
-            _tell(plan, rung, found, ranked)
+            _tell(plan, rung, reached, ranked)
         list_checkpoints(inputs.store)
         result = SweepResult(plan, outcomes, identity, [*said, *notes])
         with scratch_folder() as folder:
@@ -325,29 +325,29 @@ def _tried(
             trial.number: stack.enter_context(open_trial(tracker, plan, key, parent.run_id, trial.number, rung.number))
             for trial in trials
         }
-        found = run_rung(inputs, rung, trials, {number: run.run_id for number, run in runs.items()})
+        reached = run_rung(inputs, rung, trials, {number: run.run_id for number, run in runs.items()})
         outcomes = [
             outcome if isinstance(outcome, Outcome) else Outcome(trial, rung.number, None, first_line(outcome))
-            for trial, outcome in found.items()
+            for trial, outcome in reached.items()
         ]
         for outcome in outcomes:  # before their runs end: what has ended is complete
             record_trial(runs[outcome.trial], outcome)
-    errors = {trial: error for trial, error in found.items() if isinstance(error, Exception)}
+    errors = {trial: error for trial, error in reached.items() if isinstance(error, Exception)}
     for trial in errors:
         runs[trial].finish("FAILED")
     return outcomes, list(errors.values())
 
 
-def _tell(plan: Plan, rung: Rung, found: list[Outcome], ranked: list[int]) -> None:
+def _tell(plan: Plan, rung: Rung, outcomes: list[Outcome], ranked: list[int]) -> None:
     """A line on the terminal and in the log: who failed, who goes on, what the best reached."""
-    for outcome in found:
+    for outcome in outcomes:
         if outcome.failure:
             logger().warning("trial %d failed on rung %d: %s", outcome.trial, outcome.rung, outcome.failure)
-    best = next(outcome for outcome in found if outcome.trial == ranked[0])
+    best = next(outcome for outcome in outcomes if outcome.trial == ranked[0])
     following = plan.rungs[rung.number : rung.number + 1]
-    on = f"{min(following[0].trials, len(ranked))} of {len(found)} go on, " if following else ""
+    on = f"{min(following[0].trials, len(ranked))} of {len(outcomes)} go on, " if following else ""
     words = f"{on}best is trial {best.trial}: {plan.objective} {number(best)}"
     news = Made(
-        f"rung {rung.number}/{len(plan.rungs)}", words, sum(o.seconds for o in found), False, best.checkpoint[:12]
+        f"rung {rung.number}/{len(plan.rungs)}", words, sum(o.seconds for o in outcomes), False, best.checkpoint[:12]
     )
     logger().info("%s: %s", news.stage, words, extra={"news": news})

@@ -89,8 +89,8 @@ class BlockMonitor(Monitor):
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Scores over the same blocks each time."""
-        found = self.score(self._blocks, self._config.eval_blocks, interrupted)
-        return {f"validation/{name}": value for name, value in found.items()}
+        scores = self.score(self._blocks, self._config.eval_blocks, interrupted)
+        return {f"validation/{name}": value for name, value in scores.items()}
 
     def score(self, blocks: Blocks, most: int | None, interrupted: Callable[[], bool]) -> dict[str, float]:
         """loss (nats a token), perplexity and tokens of some blocks; None: of all."""
@@ -132,8 +132,8 @@ def _adapt(job: AdaptJob, world: World, stop: process.StopRequest) -> None:
     scores: dict[str, float] = {}
     for split, of_split in blocks.items():
         most = config.eval_blocks if split == "train" else None
-        found = monitor.score(of_split, most, lambda: world.agree(stop.requested)[0])
-        scores |= {f"{split}/{name}": value for name, value in found.items()}
+        figures = monitor.score(of_split, most, lambda: world.agree(stop.requested)[0])
+        scores |= {f"{split}/{name}": value for name, value in figures.items()}
     finish_language_model(
         model,
         training,

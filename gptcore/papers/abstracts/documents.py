@@ -81,13 +81,13 @@ def archive_files(url: str) -> list[str]:
     fs, path = file_system(url)
     try:
         if not is_folder(fs, path):
-            found = [path] if exists(fs, path) and path.endswith(ENDINGS) else []
+            files = [path] if exists(fs, path) and path.endswith(ENDINGS) else []
         else:
-            found = sorted(str(file) for file in fs.ls(path, detail=False) if str(file).endswith(ENDINGS))
+            files = sorted(str(file) for file in fs.ls(path, detail=False) if str(file).endswith(ENDINGS))
     except OSError as error:
         raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
-    require(found, f"{url}: no file of the arXiv Archive here, expected names ending in {', '.join(ENDINGS)}")
-    return [fs.unstrip_protocol(file) for file in found]
+    require(files, f"{url}: no file of the arXiv Archive here, expected names ending in {', '.join(ENDINGS)}")
+    return [fs.unstrip_protocol(file) for file in files]
 
 
 def archive_fingerprint(files: Sequence[str]) -> list[dict[str, object]]:

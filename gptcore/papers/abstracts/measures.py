@@ -72,7 +72,7 @@ def copied(texts: Sequence[Sequence[str]], training: Iterable[str]) -> Copied:
     known = {word: n for n, word in enumerate(dict.fromkeys(w for words in texts for w in words), start=1)}
     asked = [np.asarray([known[word] for word in words], np.uint64) for words in texts]
     longest = [0] * len(texts)
-    found: dict[int, list[npt.NDArray[np.bool_]]] = {}
+    held_of: dict[int, list[npt.NDArray[np.bool_]]] = {}
     rest = iter(training)
     while chunk := list(itertools.islice(rest, _CHUNK)):
         # 0: a word that no text has, and the border between two abstracts
@@ -83,11 +83,11 @@ def copied(texts: Sequence[Sequence[str]], training: Iterable[str]) -> Copied:
             hits = [_among(stretch_hashes(ids, n), hashes) for ids in asked]
             if not any(hit.any() for hit in hits):
                 break
-            before = found.setdefault(n, [np.zeros(len(hit), bool) for hit in hits])
-            found[n] = [old | hit for old, hit in zip(before, hits, strict=True)]
+            before = held_of.setdefault(n, [np.zeros(len(hit), bool) for hit in hits])
+            held_of[n] = [old | hit for old, hit in zip(before, hits, strict=True)]
             longest = [max(old, n * bool(hit.any())) for old, hit in zip(longest, hits, strict=True)]
     shares = {
-        n: [float(found[n][row].mean()) if n in found else 0.0 for row, ids in enumerate(asked) if len(ids) >= n]
+        n: [float(held_of[n][row].mean()) if n in held_of else 0.0 for row, ids in enumerate(asked) if len(ids) >= n]
         for n in COPIES
     }
     return Copied(shares, longest)
@@ -96,8 +96,8 @@ def copied(texts: Sequence[Sequence[str]], training: Iterable[str]) -> Copied:
 def _among(hashes: Hashes, held: Hashes) -> npt.NDArray[np.bool_]:
     if not len(held):
         return np.zeros(len(hashes), bool)
-    found: npt.NDArray[np.bool_] = held[np.minimum(np.searchsorted(held, hashes), len(held) - 1)] == hashes
-    return found
+    hits: npt.NDArray[np.bool_] = held[np.minimum(np.searchsorted(held, hashes), len(held) - 1)] == hashes
+    return hits
 
 
 def measures(written: Sequence[Written], training: Iterable[str]) -> dict[str, float]:
@@ -107,7 +107,7 @@ def measures(written: Sequence[Written], training: Iterable[str]) -> dict[str, f
     """
     words = [tokens(item.abstract) for item in written]
     copies = copied(words, training)
-    found: dict[str, float | None] = {
+    told: dict[str, float | None] = {
         "ended": _mean(item.ended for item in written),
         "words": _mean(len(item.abstract.split()) for item in written),
         **_abbreviations([item.abstract for item in written]),
@@ -123,7 +123,7 @@ def measures(written: Sequence[Written], training: Iterable[str]) -> dict[str, f
         **{f"distinct_{n}": _distinct(words, n) for n in (1, 2)},
         "self_bleu": self_bleu(words) if len(words) > 1 else None,
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {name: float(value) for name, value in told.items() if value is not None}
 
 
 def tokens(text: str) -> list[str]:
@@ -191,8 +191,8 @@ def _distinct(texts: Sequence[Sequence[str]], n: int) -> float | None:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return sum(found) / len(found) if found else None
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 class FieldClassifier:

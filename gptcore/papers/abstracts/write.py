@@ -44,7 +44,7 @@ def write_abstracts(
     written = []
     for first in range(0, len(titles), _AT_ONCE):
         some = [" ".join(title.split()) for title in titles[first : first + _AT_ONCE]]
-        found = generate_ids(
+        drawn = generate_ids(
             model,
             [prompt_ids(tokenizer, title) for title in some],
             n_vocab=tokenizer.n_vocab,
@@ -58,7 +58,7 @@ def write_abstracts(
         )
         written += [
             Written(title, tokenizer.decode(ids).strip(), ended=len(ids) < config.max_tokens)
-            for title, ids in zip(some, found, strict=True)
+            for title, ids in zip(some, drawn, strict=True)
         ]
         if progress is not None:
             progress(len(some))
@@ -112,8 +112,8 @@ def future_words(
         return {"new_words": 0.0}
     sums, _ = NetworkLikelihood(model).continuations(pairs)
     is_new = np.asarray(new)
-    found = {"new_words": float(is_new.sum())}
+    figures = {"new_words": float(is_new.sum())}
     for name, chosen in (("new", is_new), ("known", ~is_new)):
         if chosen.any():
-            found[f"{name}_word_perplexity"] = math.exp(-float(sums[chosen].mean()))
-    return found
+            figures[f"{name}_word_perplexity"] = math.exp(-float(sums[chosen].mean()))
+    return figures

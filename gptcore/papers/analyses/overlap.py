@@ -54,10 +54,10 @@ def ngram_hashes(words: Sequence[str]) -> Hashes:
 def stretch_hashes(ids: Hashes, n: int) -> Hashes:
     """A polynomial of each stretch of ``n`` ids, modulo 2^64."""
     count = max(0, len(ids) - n + 1)
-    found = np.zeros(count, dtype=np.uint64)
+    hashes = np.zeros(count, dtype=np.uint64)
     for place in range(n):
-        found = found * _BASE + ids[place : place + count]
-    return found
+        hashes = hashes * _BASE + ids[place : place + count]
+    return hashes
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,14 @@ def find_in_texts(wanted: Hashes, documents: Iterable[Iterable[str]]) -> NDArray
 
     :param documents: each in consecutive pieces, at whose borders words end.
     """
-    found = np.zeros(len(wanted), dtype=np.bool_)
+    there = np.zeros(len(wanted), dtype=np.bool_)
     for pieces in documents:
         for words in _windows(pieces):
             hashes = ngram_hashes(words)
             places = np.minimum(np.searchsorted(wanted, hashes), max(0, len(wanted) - 1))
             if len(wanted) and len(hashes):
-                found[places[wanted[places] == hashes]] = True
-    return found
+                there[places[wanted[places] == hashes]] = True
+    return there
 
 
 def _windows(pieces: Iterable[str]) -> Iterator[list[str]]:
@@ -166,13 +166,13 @@ def find_in_corpus(
     """
     shared = scratch / "wanted.npy"
     np.save(shared, wanted)
-    found = np.zeros(len(wanted), dtype=np.bool_)
+    there = np.zeros(len(wanted), dtype=np.bool_)
     for done, places in enumerate(map(functools.partial(_places_in_part, shared), parts), start=1):
-        found[places] = True
+        there[places] = True
         if progress is not None:
             progress(done, len(parts))
     shared.unlink()
-    return found
+    return there
 
 
 def _places_in_part(shared: Path, part: Path) -> NDArray[np.int64]:

@@ -51,18 +51,18 @@ def answer_likelihoods(
     :param questions: a prompt, one id at least, and the answers that may go on it; the model has positions for both.
     :param progress: called with (questions done, in all).
     """
-    found = [np.zeros(len(answers)) for _, answers in questions]
+    nats = [np.zeros(len(answers)) for _, answers in questions]
     done = 0
     for rows, reader, logits in read_batches(model, [prompt for prompt, _ in questions]):
         owners = [place for place, row in enumerate(rows) for _ in questions[row][1]]
         answers = [answer for row in rows for answer in questions[row][1]]
         sums = continuation_sums(model, reader, logits, owners, answers)
         for row in rows:
-            found[row], sums = sums[: len(found[row])], sums[len(found[row]) :]
+            nats[row], sums = sums[: len(nats[row])], sums[len(nats[row]) :]
         done += len(rows)
         if progress is not None:
             progress(done, len(questions))
-    return found
+    return nats
 
 
 def read_batches(
@@ -238,7 +238,7 @@ def _words_from(
     copies = reader.spread(owners, _LONGEST)
     for _ in range(_LONGEST):
         logits = torch.log_softmax(copies.feed([[ids[-1]] for ids in texts])[:, : tokenizer.n_vocab].double(), dim=-1)
-        values, tokens = (found.tolist() for found in logits.max(dim=-1))
+        values, tokens = (best.tolist() for best in logits.max(dim=-1))
         for ids, own, value, token in zip(texts, nats, values, tokens, strict=True):
             ids.append(token)
             own.append(value)

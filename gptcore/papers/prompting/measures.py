@@ -35,8 +35,8 @@ def is_word(answer: str, item: FreeForm) -> bool:
 
 def first_word(text: str) -> str:
     """The word that a text begins with, in lower case; empty where it begins with something else."""
-    found = _WORD.match(text)
-    return found.group(1).lower() if found else ""
+    match = _WORD.match(text)
+    return match.group(1).lower() if match else ""
 
 
 def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
@@ -49,11 +49,11 @@ def questions(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, fl
         [max(score(answer, [right], may_lack=True) for right in item.answers) for answer, item in pairs]
         for score in (token_f1, exact_match)
     )
-    found = {"f1": statistics.fmean(f1), "exact match": statistics.fmean(exact)}
+    scores = {"f1": statistics.fmean(f1), "exact match": statistics.fmean(exact)}
     for name, wanted in (("f1, answerable", False), ("f1, unanswerable", True)):
         if some := [value for value, item in zip(f1, items, strict=True) if (item.answers == (UNKNOWN,)) == wanted]:
-            found[name] = statistics.fmean(some)
-    return found
+            scores[name] = statistics.fmean(some)
+    return scores
 
 
 def always_unknown(items: Sequence[FreeForm]) -> list[tuple[str, list[str]]]:
@@ -73,11 +73,11 @@ def rouge(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]
     scores = [
         scorer.score(item.answers[0], "\n".join(sentences(answer))) for answer, item in zip(answers, items, strict=True)
     ]
-    found = {
+    means = {
         name: statistics.fmean(score[kind].fmeasure for score in scores)
         for name, kind in zip(("rouge-1", "rouge-2", "rouge-l"), kinds, strict=True)
     }
-    return {"rouge": statistics.fmean(found.values()), **found}
+    return {"rouge": statistics.fmean(means.values()), **means}
 
 
 def bleu(answers: Sequence[str], items: Sequence[FreeForm]) -> dict[str, float]:
@@ -103,6 +103,6 @@ def lede(article: str, count: int = 3) -> str:
 
 def random_sentences(article: str, row: int, seed: int, count: int = 3) -> str:
     """Some of an article's sentences, in their order: Random-3."""
-    found = sentences(article)
-    chosen = Random(derive_seed(seed, "sentences", row)).sample(range(len(found)), min(count, len(found)))
-    return " ".join(found[place] for place in sorted(chosen))
+    parts = sentences(article)
+    chosen = Random(derive_seed(seed, "sentences", row)).sample(range(len(parts)), min(count, len(parts)))
+    return " ".join(parts[place] for place in sorted(chosen))

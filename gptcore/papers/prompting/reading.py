@@ -134,10 +134,10 @@ def translations(datasets_url: str, source: str, target: str) -> Rows:
     urls = [
         f"{folder}/newstest2014-fren-{kind}.{language}.sgm" for kind, language in (("src", source), ("ref", target))
     ]
-    found = [_segments(url) for url in urls]
-    if [name for name, _ in found[0]] != [name for name, _ in found[1]]:
-        raise InputError(f"{urls[1]}: its {len(found[1])} sentences are not those of {urls[0]} ({len(found[0])})")
-    pairs = zip(found[0], found[1], strict=True)
+    sides = [_segments(url) for url in urls]
+    if [name for name, _ in sides[0]] != [name for name, _ in sides[1]]:
+        raise InputError(f"{urls[1]}: its {len(sides[1])} sentences are not those of {urls[0]} ({len(sides[0])})")
+    pairs = zip(sides[0], sides[1], strict=True)
     return Rows([FreeForm(f"{text} =", (translation,)) for (_, text), (_, translation) in pairs], separator="\n")
 
 
@@ -190,10 +190,10 @@ def file_of(datasets_url: str, folder: str, patterns: Sequence[str]) -> str:
 
     :raises InputError: there is none.
     """
-    if (found := find_file(datasets_url, folder, patterns)) is None:
+    if (file := find_file(datasets_url, folder, patterns)) is None:
         there = f"{datasets_url.rstrip('/')}/{folder}"
         raise InputError(f"{there}: found no {' or '.join(patterns)} there, expected the public file")
-    return found
+    return file
 
 
 def find_file(datasets_url: str, folder: str, patterns: Sequence[str]) -> str | None:
@@ -201,8 +201,8 @@ def find_file(datasets_url: str, folder: str, patterns: Sequence[str]) -> str | 
     url = f"{datasets_url.rstrip('/')}/{folder}"
     fs, path = file_system(url)
     names = sorted(names_in(fs, path)) if is_folder(fs, path) else []
-    found = [name for pattern in patterns for name in fnmatch.filter(names, pattern)]
-    return f"{url}/{found[0]}" if found else None
+    fitting = [name for pattern in patterns for name in fnmatch.filter(names, pattern)]
+    return f"{url}/{fitting[0]}" if fitting else None
 
 
 def _lines(url: str) -> Iterator[tuple[int, str]]:
@@ -221,20 +221,20 @@ def _columns(url: str, wanted: tuple[tuple[str, ...], ...]) -> Iterator[list[str
         expected = " and ".join(" or ".join(names) for names in wanted)
         raise InputError(f"{url}, line 1: found the columns {', '.join(header)}, expected {expected}")
     for number, row in rows:
-        found = [row[place].strip() if place < len(row) else "" for place in places]
-        if not all(found):
+        values = [row[place].strip() if place < len(row) else "" for place in places]
+        if not all(values):
             raise InputError(f"{url}, line {number}: found an empty field, expected text in each")
-        yield found
+        yield values
 
 
 def _segments(url: str) -> list[tuple[tuple[int, str], str]]:
     text = "".join(line for _, line in _lines(url))
-    found: list[tuple[tuple[int, str], str]] = []
+    sentences: list[tuple[tuple[int, str], str]] = []
     for document, part in enumerate(_SYSTEM.split(text)[1:]):
         for number, segment in _SEGMENT.findall(part):
-            found.append(((document, number), " ".join(html.unescape(segment).split())))
-    require(found, f'{url}: found no <seg id="...">, expected the sentences of newstest2014')
-    return found
+            sentences.append(((document, number), " ".join(html.unescape(segment).split())))
+    require(sentences, f'{url}: found no <seg id="...">, expected the sentences of newstest2014')
+    return sentences
 
 
 def _is_pairs(value: Any) -> TypeGuard[list[tuple[str, str]]]:

@@ -196,12 +196,12 @@ def draw_examples(rows: Rows, row: int, shots: int, seed: int) -> list[Item]:
     apart = rows.excluded_neighbours
     never = range(0) if rows.pool else range(max(0, row - apart), min(len(pool), row + apart + 1))
     wanted = min(shots, len(pool) - len(never))
-    rng, found = Random(derive_seed(seed, "examples", row)), dict[int, Item]()
-    while len(found) < wanted:
+    rng, drawn = Random(derive_seed(seed, "examples", row)), dict[int, Item]()
+    while len(drawn) < wanted:
         number = rng.randrange(len(pool))
-        if number not in never and number not in found:
-            found[number] = pool[number]
-    return list(found.values())
+        if number not in never and number not in drawn:
+            drawn[number] = pool[number]
+    return list(drawn.values())
 
 
 def prompts(

@@ -105,13 +105,13 @@ def _chosen(run: _Run) -> PromptResult:
         for ids in (*(tuple(prompt.ids) for prompt in each.prompts), each.without_content, answer_context):
             if ids:
                 wanted.setdefault((ids, each.answers), len(wanted))
-    found = answer_likelihoods(run.model, list(wanted), run.progress)
+    likelihoods = answer_likelihoods(run.model, list(wanted), run.progress)
     by_normalisation: dict[Normalisation, list[float]] = {}
     graded = run.task.metric in ("pearson", "spearman")
     for each in asked:
-        nats = np.concatenate([found[wanted[tuple(prompt.ids), each.answers]] for prompt in each.prompts])
-        unconditional = found[wanted[answer_context, each.answers]]
-        no_content = found[wanted[each.without_content, each.answers]] if each.without_content else None
+        nats = np.concatenate([likelihoods[wanted[tuple(prompt.ids), each.answers]] for prompt in each.prompts])
+        unconditional = likelihoods[wanted[answer_context, each.answers]]
+        no_content = likelihoods[wanted[each.without_content, each.answers]] if each.without_content else None
         for name, values in _normalised(each, nats, unconditional, no_content):
             by_normalisation.setdefault(name, []).append(_grade(values) if graded else float(values.argmax()))
     return _result(run, asked, {name: np.asarray(guesses) for name, guesses in by_normalisation.items()})
@@ -123,12 +123,12 @@ def _questions(run: _Run, row: AskedRow) -> _Questions:
     texts = (item.rest,) if isinstance(item, WinogradSchema) else item.answers
     answers = tuple(tuple(tokenizer.encode_next(text)) for text in texts)
     room = max(1, run.model.config.n_ctx - max(map(len, answers)))
-    found = prompts(tokenizer, item, row.examples, run.shots, room, separator)
+    asked = prompts(tokenizer, item, row.examples, run.shots, room, separator)
     if isinstance(item, WinogradSchema) or not item.no_content:
-        return _Questions(row, found, answers, ())
-    kept = found[0].shots
+        return _Questions(row, asked, answers, ())
+    kept = asked[0].shots
     return _Questions(
-        row, found, answers, tuple(prompt_without_content(tokenizer, item, row.examples, kept, room, separator))
+        row, asked, answers, tuple(prompt_without_content(tokenizer, item, row.examples, kept, room, separator))
     )
 
 
@@ -211,9 +211,9 @@ def _generated(run: _Run, decoding: Decoding) -> PromptResult:
     assert measure is not None
     room = model.config.n_ctx - decoding.room(model.config.n_ctx)
     items = [row.item for row in selection.rows if isinstance(row.item, FreeForm)]
-    found = [prompts(tokenizer, row.item, row.examples, shots, room, selection.separator)[0] for row in selection.rows]
+    asked = [prompts(tokenizer, row.item, row.examples, shots, room, selection.separator)[0] for row in selection.rows]
     texts = [""] * len(items)
-    order = sorted(range(len(items)), key=lambda row: len(found[row].ids))  # like lengths together
+    order = sorted(range(len(items)), key=lambda row: len(asked[row].ids))  # like lengths together
     stops = _line_ends(tokenizer) if decoding.one_line else frozenset[int]()
     ends = {tokenizer.end_of_text} if tokenizer.end_of_text is not None else set()
     drawn: dict[str, Any] = {"temperature": 0.0} if decoding.top_k == 1 else {"top_k": decoding.top_k}
@@ -221,7 +221,7 @@ def _generated(run: _Run, decoding: Decoding) -> PromptResult:
         some = order[first : first + _AT_ONCE]
         ids = generate_ids(
             model,
-            [found[row].ids for row in some],
+            [asked[row].ids for row in some],
             n_vocab=tokenizer.n_vocab,
             max_tokens=decoding.room(model.config.n_ctx),
             stop=stops | ends,
@@ -234,18 +234,18 @@ def _generated(run: _Run, decoding: Decoding) -> PromptResult:
             progress(min(first + _AT_ONCE, len(order)), len(order))
     scores = measure(texts, items)
     if task.word:
-        words = last_words(model, tokenizer, [prompt.ids for prompt in found], items)
+        words = last_words(model, tokenizer, [prompt.ids for prompt in asked], items)
         scores |= {NO_STOP_WORDS: words.accuracy, WORD_PERPLEXITY: words.perplexity}
     blind, chance = _baselines(task, items)
     lines = [
         {"prompt": tokenizer.decode(prompt.ids)[-_SHOWN:], "answer": text, "right": item.answers[0]}
-        for prompt, item, text in zip(found, items, texts, strict=True)
+        for prompt, item, text in zip(asked, items, texts, strict=True)
     ]
     return PromptResult(
         task.metric,
         {"score": scores[task.metric], **scores, **blind},
         chance,
-        statistics.fmean(prompt.shots for prompt in found),
+        statistics.fmean(prompt.shots for prompt in asked),
         len(items),
         selection.examples_from,
         lines,

@@ -183,13 +183,13 @@ def available_prompt_tasks(datasets_url: str) -> list[str]:
     :raises InputError: there is none.
     """
     twelve = available(datasets_url)
-    found = [
+    there = [
         name
         for name, task in PROMPT_TASKS.items()
         if (name in twelve if name in REGISTRY else has_folder(task.folder, datasets_url))
     ]
-    require(found, f"{datasets_url}: no data for any of {', '.join(PROMPT_TASKS)}")
-    return found
+    require(there, f"{datasets_url}: no data for any of {', '.join(PROMPT_TASKS)}")
+    return there
 
 
 def read_rows(task: PromptTask, datasets_url: str) -> Rows:
@@ -231,22 +231,22 @@ def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:
 
     :raises InputError: there is none.
     """
-    found = []
+    sets = []
     for name in available(datasets_url):
         spec = REGISTRY[name]
         train = partial(_examples, spec, datasets_url, "train")
         for split in labelled_splits(spec, datasets_url):
             if split != "train":
                 rows = partial(_examples, spec, datasets_url, split)
-                found.append(EvaluationTexts(f"{name} {split}", rows, train))
+                sets.append(EvaluationTexts(f"{name} {split}", rows, train))
     for name in PROMPTED:
         if has_folder(PROMPT_TASKS[name].folder, datasets_url):
             asked, pool = (partial(_items, name, datasets_url, part) for part in ("asked", "pool"))
-            found.append(EvaluationTexts(name, asked, pool if "train" in _TABLES[name] else None))
+            sets.append(EvaluationTexts(name, asked, pool if "train" in _TABLES[name] else None))
     if has_blimp(datasets_url):
-        found.append(EvaluationTexts(BLIMP, partial(_pairs, datasets_url)))
-    require(found, f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
-    return found
+        sets.append(EvaluationTexts(BLIMP, partial(_pairs, datasets_url)))
+    require(sets, f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
+    return sets
 
 
 def fingerprint(datasets_url: str) -> str:

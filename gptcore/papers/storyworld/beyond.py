@@ -58,9 +58,9 @@ def _draw(
 ) -> list[_ITEM]:
     """Different items, each held out."""
     rng, words = w.rng(f"prompted/{name}"), Words()
-    found = distinct(n, lambda: make(rng, words), lambda item: key(text(item)))
-    w.held_out |= found.keys()
-    return list(found.values())
+    items = distinct(n, lambda: make(rng, words), lambda item: key(text(item)))
+    w.held_out |= items.keys()
+    return list(items.values())
 
 
 def _lambada(w: Writer, n: int) -> None:
@@ -156,17 +156,17 @@ def _squad(w: Writer) -> None:
                     item = web.Asked(item.passage, tuple(pair for pair in item.questions if pair[1] != web.UNKNOWN))
                 return item if item.questions else None
 
-            found = distinct(n, make, lambda item: key(item.passage))
-            w.write(f"SQuAD/{split}-v{version}.json", json.dumps(squad_data(list(found.values()), version)))
+            items = distinct(n, make, lambda item: key(item.passage))
+            w.write(f"SQuAD/{split}-v{version}.json", json.dumps(squad_data(list(items.values()), version)))
 
 
 def _swag(w: Writer) -> None:
     for split, file, n in zip(("train", "dev"), ("train", "val"), ENDINGS, strict=True):
         rng, words = w.rng(f"swag/{split}"), w.words("swag", split)
-        found = distinct(n, lambda: _scene(rng, words), lambda scene: key(scene[0], *scene[1]))  # noqa: B023
+        scenes = distinct(n, lambda: _scene(rng, words), lambda scene: key(scene[0], *scene[1]))  # noqa: B023
         rows = (
             [f"{number}", f"storyworld{number}", f"{number}", start, start, "", "gold", *endings, str(label)]
-            for number, (start, endings, label) in enumerate(found.values())
+            for number, (start, endings, label) in enumerate(scenes.values())
         )
         w.csv(f"SWAG/{file}.csv", [*_SWAG_COLUMNS, *(f"ending{number}" for number in range(4)), "label"], rows)
 

@@ -123,10 +123,10 @@ def _unrelated(rng: Random, groups: Sequence[Group[W]], group: Group[W]) -> dict
 def _senses(rng: Random, groups: Sequence[Group[W]], against: int = 1) -> dict[str, W]:
     """A word of a group, another that means the same, one or two of the contrary meaning, and two of other groups."""
     group = rng.choice(groups)
-    found = dict(zip(("said", "same"), rng.sample(group.words, 2), strict=True))
+    senses = dict(zip(("said", "same"), rng.sample(group.words, 2), strict=True))
     contrary = rng.sample(named(groups, group.opposite).words, against)
-    found |= zip(("against", "against_too"), contrary, strict=False)
-    return {**found, **_unrelated(rng, groups, group)}
+    senses |= zip(("against", "against_too"), contrary, strict=False)
+    return {**senses, **_unrelated(rng, groups, group)}
 
 
 def feeling(rng: Random, words: Words, a: Person) -> Statement:

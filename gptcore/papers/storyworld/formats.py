@@ -133,11 +133,11 @@ _T = TypeVar("_T")
 
 def distinct(n: int, make: Callable[[], _T | None], name: Callable[[_T], str]) -> dict[str, _T]:
     """``n`` things under different names, the first of each name; None is no thing."""
-    found: dict[str, _T] = {}
-    while len(found) < n:
+    things: dict[str, _T] = {}
+    while len(things) < n:
         if (made := make()) is not None:
-            found.setdefault(name(made), made)
-    return found
+            things.setdefault(name(made), made)
+    return things
 
 
 class Writer:

@@ -66,12 +66,12 @@ _RELATIONS = ("P26", "P40", "P25")
 
 def facts(rng: Random) -> list[Fact]:
     """Every fact of a world, in a fixed order: head, relation, tail."""
-    found: list[Fact] = []
+    told: list[Fact] = []
     for region, villages in REGIONS.items():
-        found += [(village, "lies_in", region.removeprefix("the ")) for village in villages]
+        told += [(village, "lies_in", region.removeprefix("the ")) for village in villages]
     for kind in KINDS:
-        found.append((kind.name, "is_a", kind.above))
-        found += [(member, "is_a", kind.name) for member in kind.members]
+        told.append((kind.name, "is_a", kind.above))
+        told += [(member, "is_a", kind.name) for member in kind.members]
     things = [member for kind in KINDS if kind.made for member in kind.members]
     animals = [member for kind in KINDS if kind.above == "animal" for member in kind.members]
     names = [(first, surname) for surname in SURNAMES for first in zip(WOMEN, MEN, strict=True)]
@@ -91,18 +91,18 @@ def facts(rng: Random) -> list[Fact]:
         if not wife or not husband:
             continue
         household = [wife, husband]
-        found += [(wife, "married_to", husband), (husband, "married_to", wife)]
+        told += [(wife, "married_to", husband), (husband, "married_to", wife)]
         drawn = [named(rng.choice(WOMEN + MEN), surname) for _ in range(rng.choice(_CHILDREN))]
         children = [name for name in drawn if name]
         for child in children:
-            found += [(child, "child_of", wife), (child, "child_of", husband)]
-        found += [(one, "sibling_of", other) for one in children for other in children if one != other]
+            told += [(child, "child_of", wife), (child, "child_of", husband)]
+        told += [(one, "sibling_of", other) for one in children for other in children if one != other]
         village = rng.choice(VILLAGES)
-        found += [(person, "lives_in", village) for person in household + children]
-        found += [(person, "works_as", rng.choice(CALLINGS)) for person in household]
-        found.append((rng.choice(household), "owns", rng.choice(things)))
-        found.append((rng.choice(household + children), "keeps", rng.choice(animals)))
-    return found
+        told += [(person, "lives_in", village) for person in household + children]
+        told += [(person, "works_as", rng.choice(CALLINGS)) for person in household]
+        told.append((rng.choice(household), "owns", rng.choice(things)))
+        told.append((rng.choice(household + children), "keeps", rng.choice(animals)))
+    return told
 
 
 Links = Mapping[tuple[str, str], Sequence[str]]
@@ -111,10 +111,10 @@ Links = Mapping[tuple[str, str], Sequence[str]]
 
 def links(known: Sequence[Fact]) -> Links:
     """What each entity's relations lead to, in the order of the facts."""
-    found: dict[tuple[str, str], list[str]] = {}
+    tails: dict[tuple[str, str], list[str]] = {}
     for head, relation, tail in known:
-        found.setdefault((head, relation), []).append(tail)
-    return found
+        tails.setdefault((head, relation), []).append(tail)
+    return tails
 
 
 def reached(known: Links, start: str, path: Sequence[str]) -> list[str]:
@@ -181,13 +181,13 @@ def write_graph(w: Writer) -> None:
 
 def households(known: Sequence[Fact]) -> dict[str, str]:
     """Somebody's name -> what their household is called: the wife's name."""
-    found: dict[str, str] = {}
+    home: dict[str, str] = {}
     for head, relation, tail in known:
-        if relation == "married_to" and head not in found:
-            found[head] = found[tail] = head
+        if relation == "married_to" and head not in home:
+            home[head] = home[tail] = head
         elif relation == "child_of":
-            found.setdefault(head, found[tail])
-    return found
+            home.setdefault(head, home[tail])
+    return home
 
 
 def _told(home: Mapping[str, str]) -> set[str]:
@@ -239,7 +239,7 @@ def write_relations(w: Writer) -> None:
     home = households(known)
     told = _told(home)
     rng = w.rng("fewrel")
-    found: dict[str, list[dict[str, object]]] = {relation: [] for relation in _RELATIONS}
+    rows: dict[str, list[dict[str, object]]] = {relation: [] for relation in _RELATIONS}
     for relation, head, tail, fact in _pairs(known):
         if home[head] in told:
             continue
@@ -248,8 +248,8 @@ def write_relations(w: Writer) -> None:
             sentence = _silent(rng, x, y)
             if rng.random() < _OPEN:
                 sentence = _spoken(rng, fact)
-            found[relation].append({**_row(sentence, head, tail), "group": home[head]})
-    w.write("FewRel/val_wiki.json", json.dumps(found))
+            rows[relation].append({**_row(sentence, head, tail), "group": home[head]})
+    w.write("FewRel/val_wiki.json", json.dumps(rows))
 
 
 def _pairs(known: Sequence[Fact]) -> Iterator[tuple[str, str, str, Fact]]:

@@ -284,22 +284,22 @@ def _half(rng: Random, items: tuple[_T, ...]) -> tuple[_T, ...]:
 
 
 def _halved(rng: Random, parts: Iterable[_Part], *fields: str) -> tuple[_Part, ...]:
-    found = []
+    halved = []
     for part in parts:
         halves: dict[str, Any] = {field: _half(rng, getattr(part, field)) for field in fields}
-        found.append(dataclasses.replace(part, **halves))
-    return tuple(found)
+        halved.append(dataclasses.replace(part, **halves))
+    return tuple(halved)
 
 
 def _left_over(parts: Iterable[_Part], met: Iterable[_Part], *fields: str) -> tuple[_Part, ...]:
     """Each part with what its fields hold and those of its counterpart in ``met`` do not."""
-    found = []
+    left = []
     for part, known in zip(parts, met, strict=True):
         rest: dict[str, Any] = {
             field: tuple(item for item in getattr(part, field) if item not in getattr(known, field)) for field in fields
         }
-        found.append(dataclasses.replace(part, **rest))
-    return tuple(found)
+        left.append(dataclasses.replace(part, **rest))
+    return tuple(left)
 
 
 def _with_opposites(groups: Iterable[Group[W]], names: Sequence[str]) -> tuple[Group[W], ...]:

@@ -95,7 +95,7 @@ def key(*texts: str) -> str:
     return "\t".join("".join(filter(str.isalpha, text.lower())) for text in texts)
 
 
-def found(rng: Random, words: Words) -> Village:
+def new_village(rng: Random, words: Words) -> Village:
     """A new village with eight people and twelve things."""
     people = rng.sample(words.people, 8)
     return Village(

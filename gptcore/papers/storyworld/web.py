@@ -147,10 +147,10 @@ def game(rng: Random, words: Words, once: bool = False) -> Game:
 
 def _told_above(once: bool, rng: Random, words: Words) -> Game:
     """A game of two kinds of things whose last word stands above or, ``once`` each, others with its label do."""
-    found = game(rng, words, once)
-    while found.lines[-1][once] not in {line[once] for line in found.lines[:-1]}:
-        found = game(rng, words, once)
-    return found
+    drawn = game(rng, words, once)
+    while drawn.lines[-1][once] not in {line[once] for line in drawn.lines[:-1]}:
+        drawn = game(rng, words, once)
+    return drawn
 
 
 recall, sorting = partial(_told_above, False), partial(_told_above, True)
@@ -215,9 +215,9 @@ def _translation(rng: Random, words: Words) -> Shown:
 
 
 def _questions(rng: Random, words: Words) -> Shown:
-    found = asked(rng, words)
-    lines = [found.passage, *(f"Q: {question}\nA: {answer}" for question, answer in found.questions)]
-    return found.passage, "\n".join(lines)
+    item = asked(rng, words)
+    lines = [item.passage, *(f"Q: {question}\nA: {answer}" for question, answer in item.questions)]
+    return item.passage, "\n".join(lines)
 
 
 def _news(rng: Random, words: Words) -> Shown:

@@ -76,7 +76,7 @@ def generate(
 def book(rng: Random, characters: int, held_out: Set[str]) -> tuple[str, str]:
     """(title, text) of one book of at least ``characters`` characters."""
     words = Words()
-    village = narrate.found(rng, words)
+    village = narrate.new_village(rng, words)
     title = f"The {rng.choice(SEASONS).capitalize()} of {village.name}"
     paragraphs = [title, introduction(village)]
     scenes, weights = zip(*SCENES, strict=True)
