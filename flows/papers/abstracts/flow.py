@@ -171,7 +171,7 @@ def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]
 
 
 def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, section: str, config: AdaptConfig) -> AdaptConfig:
-    """At the paper's scale with Table 2's rate for the model's size, unless the user's settings have one."""
+    """The settings, at the paper's scale with Table 2's rate for the model's size unless the user's own have one."""
     if parameters.preset != "paper" or "lr" in parameters.overrides.get(section, {}):
         return config
     return at_size(config, store.manifest(checkpoint)["config"]["model"])

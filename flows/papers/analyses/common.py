@@ -35,7 +35,7 @@ def scored(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms:
 
 
 def rows_of_arms(chain: Chain, parameters: AnalysisParameters, tasks: list[str], arms: list[Arm]) -> list[Row]:
-    """Those rows of :func:`scored` that are the arms'."""
+    """The arms' own rows of the leaderboard, in their order."""
     return list(scored(chain, parameters, tasks, arms).rows[: len(arms)])
 
 
@@ -85,7 +85,7 @@ class Trained:
 
     @property
     def arm(self) -> Arm:
-        """Its row; that of the chain's own model is the leaderboard's."""
+        """The arm that fine-tunes the model; that of the chain's own model is the leaderboard's."""
         own = self.checkpoint == self.chain.checkpoint
         return pretrained_arm(self.checkpoint) if own else Arm(self.label, self.checkpoint)
 
@@ -124,7 +124,7 @@ class Trained:
 
     @property
     def loss(self) -> str:
-        """Its held-out loss and what that is of, for losses of different kinds have nothing in common."""
+        """The held-out loss, and what it is a loss of: losses of different kinds have nothing in common."""
         figures = self.counts.figures
         if (loss := figures.get("validation/replaced_loss")) is not None:
             return f"{loss:.3f} a token that is replaced or not, recall {figures['validation/replaced_recall']:.0%}"
@@ -204,7 +204,7 @@ def require_family(parameters: AnalysisParameters, family: str) -> None:
 
 
 def require_own_families(parameters: AnalysisParameters, *fields: str) -> None:
-    """See that a form leaves to an analysis of several families what each has for itself.
+    """Refuse a form that says for all families what each of them has for itself.
 
     :param fields: of the form, beside the family.
     :raises InputError: the form says one of them.

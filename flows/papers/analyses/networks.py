@@ -35,7 +35,7 @@ _GLUE_TASKS = ("cola", "sst2", "qnli", "rte")
 _ALBERT_TASKS = ("mnli", "sst2", "qnli")
 _SHARINGS = {"all": "all-shared", "attention": "shared-attention", "feed-forward": "shared-FFN", "none": "not-shared"}
 _HALF = 0.5
-"""Of the preset's updates: what each of ALBERT's eight networks is pre-trained for."""
+"""The share of the preset's updates for which each of ALBERT's eight networks is pre-trained."""
 
 
 @flow(name="analysis-families", flow_run_name=from_form, persist_result=False)

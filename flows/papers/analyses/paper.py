@@ -116,7 +116,7 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
 
 
 def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
-    """Those of an analysis' tasks that were asked for and whose data is there.
+    """The tasks of an analysis that were asked for and whose data is there.
 
     :raises InputError: there is none.
     """

@@ -95,7 +95,7 @@ def _scored(
 
 
 def _arm(chain: Chain, plan: Plan, teacher: Arm) -> Arm:
-    """Its row; a TinyBERT learns from the teacher's models of the tasks, as its family's settings say."""
+    """The arm of a student; a TinyBERT learns from the teacher's models of the tasks, as its family's settings say."""
     label = plan.student.label
     if plan.student.alone:
         return Arm(label, chain.pretrain(plan.shape, plan.pretrain))
@@ -177,7 +177,7 @@ def _with_class(tasks: Sequence[str]) -> str:
 
 
 def _perplexity(chain: Chain, arm: Arm) -> str:
-    """Of the text that was held out of its pre-training."""
+    """The perplexity of the text that was held out of an arm's pre-training."""
     return f"{PretrainCounts.of(chain.store, arm.checkpoint).validation_perplexity:.1f}"
 
 

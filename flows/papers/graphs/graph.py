@@ -27,7 +27,7 @@ def vectors_of(store: Store, graph: str, columns: Sequence[str], config: TransEC
 
 
 def facts_of(store: Store, graph: str, columns: Sequence[str]) -> Artifact:
-    """A graph's facts; see :func:`vectors_of`."""
+    """The facts of a graph, which is named as :func:`vectors_of` takes it."""
     if _is_vectors(graph):
         return ancestor(store, store.resolve(graph, "vectors"), "graph")
     address = graph or str(store.local(generate_world(store)) / "datasets" / FOLDER)
@@ -35,7 +35,7 @@ def facts_of(store: Store, graph: str, columns: Sequence[str]) -> Artifact:
 
 
 def learnt(store: Store, graph: str, facts: Artifact, config: TransEConfig) -> Artifact:
-    """The vectors of a graph whose facts have been read; see :func:`vectors_of`."""
+    """The vectors of a graph whose facts have been read; it is named as :func:`vectors_of` takes it."""
     return store.resolve(graph, "vectors") if _is_vectors(graph) else learn_vectors(store, facts, config)
 
 

@@ -84,7 +84,7 @@ class BlockMonitor(Monitor):
         self._every = math.ceil(total_steps / config.evaluations)
 
     def due(self, step: int) -> bool:
-        """As often as the settings say, and after the last update."""
+        """Whether blocks are scored after ``step`` updates: as often as the settings say, and after the last one."""
         return step % self._every == 0 or step == self._total_steps
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:

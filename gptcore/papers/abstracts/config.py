@@ -29,7 +29,7 @@ RATES: Mapping[str, float] = _tables["rates"]
 EVALUATION: Mapping[str, tuple[float, float, float, float, float, float]] = _tables["evaluation"]
 """Table 8: size -> loss on train, valid and test, then the perplexities."""
 TITLES: tuple[str, ...] = _tables["appendix"]["titles"]
-"""Those under which the paper's appendix A shows a generated abstract."""
+"""The titles under which the paper's appendix A shows a generated abstract."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SweepTable:
 
     @property
     def name(self) -> str:
-        """As it is asked for."""
+        """The name by which the table is asked for."""
         return f"table{self.number}"
 
 
@@ -106,7 +106,7 @@ class SamplingConfig:
     """How abstracts are drawn (section 3.3); the paper names nucleus sampling and a penalty, but none of its values."""
 
     max_tokens: int = 400
-    """At most so many; nine real abstracts of ten are shorter."""
+    """How many tokens an abstract has at most; nine real abstracts of ten have fewer."""
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 0.9

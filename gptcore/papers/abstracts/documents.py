@@ -38,7 +38,7 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import END_OF_TEXT, PAPER_MARKS
 
 CATEGORIES = ("cs.AI", "cs.LG", "cs.CL", "cs.CV")
-"""Those of the paper's subset (section 2)."""
+"""The categories of the paper's subset of the archive (section 2)."""
 ENDINGS = (".tsv", ".tsv.xz", ".tsv.gz")
 _COLUMNS = ("arxiv_id", "created", "categories", "title", "abstract")
 _LONGEST = 1 << 20  # characters of a field; the longest abstract has some thousands
@@ -52,7 +52,7 @@ class Paper:
     created: datetime.date
     """When it was submitted."""
     categories: str
-    """As the archive has them: "cmp-lg,cs.CL"."""
+    """All categories of the paper, as the archive has them: "cmp-lg,cs.CL"."""
     title: str
     abstract: str
 
@@ -62,15 +62,15 @@ class Archive:
     """What some files hold, each paper once."""
 
     papers: list[Paper]
-    """By date, papers of one day by identifier."""
+    """All papers in the order of their dates, those of one day in the order of their identifiers."""
     read: int
-    """Records of all files."""
+    """How many records all files hold."""
     repeated: int
-    """Of them, records of a paper that an earlier one holds."""
+    """How many of the records hold a paper that an earlier one holds."""
     empty: int
-    """Of them, records without a title or an abstract."""
+    """How many of the records have no title or no abstract."""
     other: int = 0
-    """Of them, records of other categories than the wanted ones."""
+    """How many of the records are of other categories than the wanted ones."""
 
 
 def archive_files(url: str) -> list[str]:
@@ -258,7 +258,7 @@ def prompt_ids(tokenizer: Tokenizer, title: str) -> list[int]:
 
 
 def document_ids(tokenizer: Tokenizer, paper: Paper) -> list[int]:
-    """Ids of :func:`document`."""
+    """A paper as ids: those of the text that :func:`document` gives."""
     return [*prompt_ids(tokenizer, paper.title), *tokenizer.encode(paper.abstract), marks(tokenizer).end]
 
 

@@ -211,7 +211,7 @@ class FieldClassifier:
         known = [known[n * len(known) // min(_MOST_TRAINED, len(known))] for n in range(min(_MOST_TRAINED, len(known)))]
         fields = [field_of(paper) for paper in known]
         self.fields = sorted(set(fields))
-        """Those that it tells apart; of fewer than two it tells nothing."""
+        """The fields that the classifier tells apart; where there are fewer than two it tells nothing."""
         self._commonest = Counter(fields).most_common(1)[0][0] if fields else ""
         if len(self.fields) > 1:
             self._weights = TfidfVectorizer(sublinear_tf=True)

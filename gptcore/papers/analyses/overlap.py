@@ -66,11 +66,11 @@ class EvaluationSet:
 
     name: str
     hashes: Hashes
-    """Of all texts, one behind the other."""
+    """The hashes of all texts' 8-grams, one text behind the other."""
     bounds: NDArray[np.int64]
     """Text k has the hashes from ``bounds[k]`` to ``bounds[k + 1]``."""
     rows: Sequence[tuple[int, ...]]
-    """Which texts each row has."""
+    """For each row, the numbers of its texts."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Overlap:
     ngrams: int
     """8-grams of its texts, as often as they occur there."""
     found: int
-    """Of these, those that stand elsewhere, too."""
+    """How many of the 8-grams stand elsewhere, too."""
     rows: int
     rows_found: int
     """Rows any 8-gram of which stands elsewhere, too."""

@@ -29,7 +29,7 @@ class Normalisation(StrEnum):
     TOTAL = "total"
     """log P(answer | prompt)."""
     PER_TOKEN = "per token"  # noqa: S105  # no password
-    """The same, divided by the answer's number of tokens (GPT-3's paper, section 2.4: most tasks)."""
+    """log P(answer | prompt) / the answer's number of tokens (GPT-3's paper, section 2.4: most tasks)."""
     UNCONDITIONAL = "unconditional"
     """log P(answer | prompt) - log P(answer | "Answer:") (GPT-3's paper, section 2.4: ARC, OpenBookQA, RACE)."""
     CONTEXTUAL = "contextual calibration"

@@ -146,7 +146,7 @@ class LastWords:
     accuracy: float
     """Share of right words when stop words are left out."""
     perplexity: float
-    """Of the right word, all its tokens together."""
+    """Perplexity of the right word, all its tokens together."""
 
 
 @torch.inference_mode()
@@ -174,12 +174,13 @@ class _Search:
     begins: Iterator[tuple[float, int]]
     """(log-probability, id) of the tokens that begin a word, the likeliest first."""
     best: tuple[float, str] = (-math.inf, "")
-    """Of the words that are no stop words."""
+    """(log-probability, word): the likeliest so far that is no stop word."""
     of_all: tuple[float, str] = (-math.inf, "")
+    """(log-probability, word): the likeliest so far, whether it is a stop word or not."""
     seen: int = 0
-    """Tokens that were looked at."""
+    """How many tokens have been looked at."""
     firsts: list[tuple[float, int]] = field(default_factory=list)
-    """Those to look at next."""
+    """(log-probability, id) of the tokens that are looked at next."""
 
     def advance(self) -> bool:
         """Take the next tokens; False where none of them can begin a likelier word than the one found."""

@@ -76,7 +76,7 @@ def _passages(url: str) -> list[FreeForm]:
 
 
 def lambada_cloze(datasets_url: str) -> Rows:
-    """The same as fill-in-the-blank (GPT-3's paper, section 3.1.1), so that examples tell that one word is wanted.
+    """LAMBADA as fill-in-the-blank (GPT-3's paper, section 3.1.1), so that examples tell that one word is wanted.
 
     :raises InputError: as :func:`lambada`.
     """

@@ -166,9 +166,9 @@ class Selection:
     rows: tuple[AskedRow, ...]
     separator: str
     examples_from: str
-    """As in :class:`gptcore.papers.prompting.items.Rows`."""
+    """Where the examples come from, in words."""
     digest: str
-    """SHA-256 of all rows of the task, those that are not asked too."""
+    """SHA-256 of all rows of the task, whether they are asked or not."""
 
 
 @dataclass(frozen=True)

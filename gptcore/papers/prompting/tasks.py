@@ -34,7 +34,7 @@ class PublishedScore:
 
     who: str
     score: float
-    """In per cent; a perplexity as it is."""
+    """The score in per cent; a perplexity as it is."""
     of: str = ""
     """Which of the task's scores it is; empty for the headline."""
     parts: tuple[float, ...] = ()

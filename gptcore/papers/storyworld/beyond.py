@@ -20,15 +20,15 @@ from gptcore.papers.storyworld.lexicon import CALLINGS, DAYS, KINDS, PEOPLE, SAI
 from gptcore.papers.storyworld.narrate import key
 
 ROWS = 120
-"""Of each set that prompts are tried on."""
+"""How many rows each set has that prompts are tried on."""
 PASSAGES = (180, 80)
-"""Of SQuAD's train and dev files, each with some four questions."""
+"""How many passages SQuAD's train and dev files have, each with some four questions."""
 ENDINGS = (600, 300)
-"""Rows of SWAG's train and val files."""
+"""How many rows SWAG's train and val files have."""
 SENTENCES = (700, 300, 150)
-"""Of CoNLL's train, testa and testb files."""
+"""How many sentences CoNLL's train, testa and testb files have."""
 TYPED = (2000, 300, 300)
-"""Mentions of Open Entity's train, dev and test files."""
+"""How many mentions Open Entity's train, dev and test files have."""
 _SWAG_COLUMNS = ("", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source")
 
 _HELD_OUT = {person.name for person in PEOPLE[1::3]} | set(VILLAGES[1::3])

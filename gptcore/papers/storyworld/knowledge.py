@@ -44,19 +44,19 @@ _CHILDREN = (1, 2, 2, 3)
 Fact = tuple[str, str, str]
 
 QUESTIONS: Mapping[tuple[str, ...], str] = {row["path"]: row["text"] for row in SAID["graph"]["questions"]}
-"""Relations that lead from somebody to the answer -> the question."""
+"""The relations that lead from somebody to an answer, one after the other -> the question."""
 N_CHOICES = 5
 _DEV = 10  # of so many people three are asked about in dev alone
 _DEV_OF_THEM = 3
 
 YEARS = 40
-"""Documents of the chronicle."""
+"""How many documents the chronicle has."""
 SENTENCES = 260
-"""Of a year."""
-_TELLING = 0.6  # of them tell a fact
+"""How many sentences the chronicle of a year has."""
+_TELLING = 0.6  # the share of these that tell a fact
 ROWS = 5
-"""Sentences of two people in FewRel's file."""
-_OPEN = 1 / 3  # of them say how the two are related
+"""How many sentences FewRel's file has of two people."""
+_OPEN = 1 / 3  # the share of these that say how the two are related
 
 _FACTS: Mapping[str, Sequence[str]] = SAID["chronicle"]["facts"]
 """Relation of the graph -> sentences that tell it of x and y."""

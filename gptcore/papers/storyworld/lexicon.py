@@ -28,7 +28,7 @@ class Word(str):
 
     @property
     def A(self) -> str:
-        """The same at the start of a sentence."""
+        """The noun with its indefinite article, at the start of a sentence."""
         return capital(article(self))
 
     @property
@@ -201,7 +201,7 @@ WOMEN, MEN, CALLINGS, SPOTS, DAYS, SEASONS, WORKS = (
 )
 PEOPLE = tuple(Person(n, f) for pair in zip(WOMEN, MEN, strict=True) for n, f in zip(pair, (True, False), strict=True))
 NAMES = frozenset(WOMEN + MEN)
-"""Of people, as they begin a sentence or stand in it."""
+"""The names of people, which begin with a capital wherever they stand."""
 REGIONS: Mapping[str, tuple[str, ...]] = {region: _words(villages) for region, villages in WORLD["regions"]}
 VILLAGES = tuple(village for villages in REGIONS.values() for village in villages)
 KINDS = tuple(map(_kind, WORLD["kinds"]))

@@ -47,11 +47,11 @@ class Village:
     callings: dict[str, str]
     homes: dict[str, str]
     owner: dict[Word, Person]
-    """thing -> who has it now"""
+    """Thing -> who has it now."""
     place: dict[str, Word]
-    """name -> spot where that person is now"""
+    """Somebody's name -> the spot where that person is now."""
     history: list[tuple[int, Word, str, str]] = field(default_factory=list)
-    """(chapter, thing, former owner, new owner), oldest first"""
+    """Each gift so far, the oldest first: chapter, thing, former owner, new owner."""
 
 
 @dataclass(frozen=True)

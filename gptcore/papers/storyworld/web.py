@@ -199,7 +199,7 @@ def schema(rng: Random, words: Words) -> tuple[str, str, tuple[str, str], str]:
 
 
 def lines_of(item: Game) -> str:
-    """What a game is held out by."""
+    """All words of a game in one text, by which it is held out."""
     return " ".join(part for line in item.lines for part in line)
 
 
@@ -277,7 +277,11 @@ def archive(seed: int, papers: int = PAPERS) -> str:
 
 
 def _paper(rng: Random, number: int, papers: int, known: list[tuple[str, str]]) -> tuple[str, str, str, str, str]:
-    """abstract, arxiv_id, categories, created, title."""
+    """A paper's abstract, identifier, categories, date and title; ``known`` takes in the method that it proposes.
+
+    :param number: how many papers came before it, of ``papers`` in all.
+    :param known: the methods of these and their fields, the oldest first.
+    """
     created = _FIRST + datetime.timedelta(days=number * 8000 // papers)
     field, told = rng.choice(_PAPERS["fields"])
     words = dict(zip("abcde", told.split(), strict=True))

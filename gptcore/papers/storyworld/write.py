@@ -38,7 +38,7 @@ def generate(
     :param out: folder that receives these; it must be empty or absent.
     :param seed: names every random draw.
     :param characters: lower bound of a book's length.
-    :param pages: of the web.
+    :param pages: how many pages the web has.
     :param progress: called with (books written, books in all).
     :returns: counts of books, characters and dataset files.
     :raises InputError: if ``out`` already holds something, or a number is below 1.

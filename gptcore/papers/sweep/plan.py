@@ -54,15 +54,16 @@ from gptcore.papers.sweep.space import (
 
 LOSS, BITS, SCORE, DEV_SCORE = "validation/loss", "validation/bits_per_byte", "validation/score", "dev/score"
 SCORES = (SCORE, DEV_SCORE)
-"""Of fine-tunes: on the rows that chose their epochs, by default held-out training rows; on dev rows, as it was."""
+"""The objectives that score fine-tunes: on the rows that chose their epochs, by default held-out training rows; and on
+dev rows, as every score was once."""
 OBJECTIVES = {LOSS: "nats a token", BITS: "bits a byte", SCORE: "x 100", DEV_SCORE: "x 100"}
-"""Name -> unit."""
+"""Name of an objective -> its unit."""
 _DECIDED = {
     "model.n_vocab": "the tokenizer",
     "model.n_special": "pre-training and fine-tuning",
     "finetune.seed": "the sweep's seeds",
 }
-"""Settings that a stage fills in -> from what."""
+"""Setting that a stage fills in -> what it follows from."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Rung:
     """One round of a sweep."""
 
     number: int
-    """From 1."""
+    """The first rung has 1."""
     trials: int
-    """How many begin it, where none before them failed."""
+    """How many trials begin the rung, where none before them failed."""
     part: int
     """The rung's share of the full length is 1 / ``part``."""
 
@@ -120,14 +121,15 @@ def fewer_rows(config: FinetuneConfig, part: int, rows: int) -> FinetuneConfig:
 
 @dataclass(frozen=True)
 class Trial:
-    """One draw."""
+    """One draw, and the settings that it stands for."""
 
     number: int
-    """From 1."""
+    """The first trial has 1."""
     drawn: Draw
+    """Axis -> the value that was drawn on it."""
 
     overrides: Overrides
-    """All in which it differs from the preset: what a --config file with its settings holds."""
+    """All settings in which the trial differs from the preset: what a --config file with them holds."""
     preset: Preset
 
 
@@ -153,7 +155,7 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """Of the objective."""
+        """The unit of the objective."""
         return OBJECTIVES[self.objective]
 
     @property
@@ -163,7 +165,7 @@ class Plan:
 
 
 def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = False) -> Plan:
-    """The sweep that a file describes; see the head of this module.
+    """The sweep that a file describes, whose fields the head of this module lists.
 
     :param table: what the TOML file holds.
     :param where: the file, for the error messages.

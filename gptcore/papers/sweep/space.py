@@ -56,7 +56,7 @@ class _Axis:
 
     @property
     def place(self) -> str:
-        """Where the file has it."""
+        """The table of the file that has the axis."""
         return f"space.{self.name}"
 
     def overrides(self, value: Value) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Together(Choice):
     """One of several groups of settings by its label."""
 
     groups: Mapping[str, Overrides]
-    """Label -> the settings that go together under it."""
+    """Label -> the settings that are drawn together under it."""
 
     @property
     def fields(self) -> list[str]:
