@@ -1,6 +1,7 @@
-"""The decoder's attention: what each position takes from itself and from those before it.
+"""Attention, of which decoders and encoders are made: what each position takes from those that it sees.
 
-Legend of the shape comments: B batch, T positions, N chosen ones, D width, H heads.
+Legend of the shape comments: B batch, T positions, S positions that are seen, D width, H heads, K width of the keys,
+which is D but where several heads share one.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.config import ModelConfig
-from gptcore.models.cpu import Branches, causal_mask, cpu_attention, dropout, is_faster, keeps_weights, visible_mask
+from gptcore.config.network import TransformerConfig
+from gptcore.models.context import IN_ORDER, Context, rows_at
+from gptcore.models.cpu import causal_mask, cpu_attention, dropout, is_faster, keeps_weights, visible_mask
 from gptcore.models.products import Linear
 
 _SLOWEST = 10_000
@@ -18,95 +20,128 @@ _SLOWEST = 10_000
 
 
 class Attention(nn.Module):
-    """Masked multi-headed self-attention: each position sees itself and the positions before it."""
+    """Multi-headed self-attention, masked unless its context says otherwise.
 
-    def __init__(self, config: ModelConfig) -> None:
+    :param rotary: whether queries and keys are turned by their positions.
+    :param n_head_keys: heads of keys and values, each of which several heads of queries share; None: each has its own.
+    :param bias: whether the products have one.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, rotary: bool = False, n_head_keys: int | None = None, bias: bool = True
+    ) -> None:
         super().__init__()
+        D = config.n_embd
         self.n_head = config.n_head
+        self.n_head_keys = config.n_head if n_head_keys is None else n_head_keys
+        self.width_of_keys = D // self.n_head * self.n_head_keys
         self.attn_pdrop = config.attn_pdrop
         self.resid_pdrop = config.resid_pdrop
-        self.qkv = Linear(config.n_embd, 3 * config.n_embd)
-        self.projection = Linear(config.n_embd, config.n_embd)
-        self.smear = nn.Parameter(torch.zeros(config.n_head)) if config.smeared_keys else None
-        self.rotary = config.rotary
+        self.rotary = rotary
+        self.qkv = Linear(D, D + 2 * self.width_of_keys, bias)
+        self.projection = Linear(D, D, bias)
 
-    def forward(
-        self, x: Tensor, visible: Tensor | None = None, at: Tensor | None = None, folded: Branches | None = None
-    ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; where ``visible``, [B, 1, T, T] bool, is given, it says what each position sees.
-
-        With ``at`` [B, N], positions of each row: what these get, [B, N, D]; ``visible`` then is [B, 1, N, T].
-        ``folded`` says where tokens stand that are not one after the other.
-        """
-        B, T, D = x.shape
+    def forward(self, x: Tensor, context: Context = IN_ORDER) -> Tensor:
+        """[B, T, D] -> [B, T, D], or what the N positions that the context asks for get, [B, N, D]."""
         qkv = self.qkv(x)
-        if self.smear is not None or self.rotary:
-            q, k, v = torch.split(qkv, D, dim=-1)
-            qkv = torch.cat([*self._placed(q, k, folded), v], dim=-1)
+        q, k, v = self._split(qkv)
+        q, k = self._placed(q, k, context)
         rate = self.attn_pdrop if self.training else 0.0
-        own_kernel = at is None and (visible is None or keeps_weights(B, T, self.n_head))
-        if own_kernel and is_faster(qkv, rate, self.training):
-            mask = causal_mask(qkv) if visible is None else visible_mask(visible, qkv.dtype)
-            mixed = cpu_attention(qkv, self.n_head, rate, mask)
+        if self._has_own_kernel(qkv, rate, context):
+            if not self._is_plain:
+                qkv = torch.cat([q, self._widened(k), self._widened(v)], dim=-1)
+            mixed = cpu_attention(qkv, self.n_head, rate, _mask(qkv, context))
         else:
-            q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, D/H)
-            if at is not None:
-                q = q.gather(2, at[:, None, :, None].expand(-1, self.n_head, -1, q.shape[-1]))
-            mixed = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=visible, is_causal=visible is None, dropout_p=rate
-            )
-            mixed = mixed.transpose(1, 2).reshape(B, -1, D)
+            k, v = context.seen(k, v)
+            q, k, v = self._heads(rows_at(q, context.at)), self._heads(k), self._heads(v)
+            visible, is_causal = context.visible, context.causal and context.visible is None
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, is_causal=is_causal, dropout_p=rate)
+            mixed = mixed.transpose(1, 2).flatten(2)
         return dropout(self.projection(mixed), self.resid_pdrop, self.training)
 
     def scores(self, x: Tensor) -> Tensor:
         """How much each position asks for each, before the softmax and the mask: [B, T, D] -> [B, H, T, T]."""
-        B, T, D = x.shape
-        q, k = torch.split(F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D]), D, dim=-1)
-        q, k = self._placed(q, k, None)
-        q, k = (part.view(B, T, self.n_head, D // self.n_head).transpose(1, 2) for part in (q, k))  # (B, H, T, D/H)
-        found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-        return found
+        n = x.shape[-1] + self.width_of_keys  # the rows of the values are not multiplied
+        bias = None if self.qkv.bias is None else self.qkv.bias[:n]
+        q, k, _ = self._split(F.linear(x, self.qkv.weight[:n], bias))
+        q, k = map(self._heads, self._placed(q, k, IN_ORDER))
+        scores: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+        return scores
 
-    def _placed(self, q: Tensor, k: Tensor, folded: Branches | None) -> tuple[Tensor, Tensor]:
-        """Queries and keys, [B, T, D] each, as what stands before them and where they stand makes them."""
-        if self.smear is not None:
-            k = self.smeared(k, _before(k, None if folded is None else folded.previous))
-        if self.rotary:
-            positions = torch.arange(q.shape[1], device=q.device) if folded is None else folded.positions
-            q, k = self.rotated(q, positions), self.rotated(k, positions)
-        return q, k
+    @property
+    def _is_plain(self) -> bool:
+        """Whether heads read what the first product gives, as it is."""
+        return not self.rotary and self.n_head_keys == self.n_head
 
-    def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Queries or keys, [B, T, D], turned by their positions, [T] or [B, T]: -> the same.
+    def _has_own_kernel(self, qkv: Tensor, rate: float, context: Context) -> bool:
+        """Whether :func:`cpu_attention` is to be taken rather than torch's kernel."""
+        B, T, _ = qkv.shape
+        masks_are_few = context.visible is None or not context.causal or keeps_weights(B, T, self.n_head)
+        return context.at is None and masks_are_few and is_faster(qkv, rate, self.training)
 
-        Each pair of a head's numbers turns by an angle that grows with the position, from pair to pair more slowly, so
-        that the product of two of them depends on how far apart they are (Su et al. 2021, "RoFormer", section 3.2.2).
-        """
-        halves = x.view(*x.shape[:2], self.n_head, 2, -1)  # (B, T, H, 2, D/H/2)
-        rates = _SLOWEST ** -torch.linspace(0, 1, halves.shape[-1] + 1, device=x.device)[:-1]
-        angles = positions[..., None, None] * rates  # ([B,] T, 1, D/H/2)
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        first, second = halves.unbind(-2)
-        return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-2).flatten(-3)
+    def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values: [B, T, D + 2K] -> [B, T, D], [B, T, K], [B, T, K]."""
+        D, n = self.qkv.in_features, self.qkv.in_features + self.width_of_keys
+        return qkv[..., :D], qkv[..., D:n], qkv[..., n:]
 
-    def smeared(self, k: Tensor, before: Tensor) -> Tensor:
-        """Keys, each mixed with the one before it in the share that its head has learnt: [B, T, D] twice -> the same.
+    def _placed(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Queries and keys, [B, T, D] and [B, T, K], as what stands before them and where they stand makes them."""
+        if not self.rotary:
+            return q, k
+        places, width = context.places(q), q.shape[-1] // self.n_head
+        return rotated(q, places, width), rotated(k, places, width)
 
-        What followed an earlier token like this one is then found by one head alone, where otherwise two, in blocks
-        one after the other, must have formed (Olsson et al. 2022, "In-context Learning and Induction Heads").
-        """
-        assert self.smear is not None
+    def _heads(self, x: Tensor) -> Tensor:
+        """Queries, keys or values, head by head: [B, T, D or K] -> [B, H, T, D/H]."""
+        x = self._widened(x)
+        return x.view(*x.shape[:2], self.n_head, -1).transpose(1, 2)
+
+    def _widened(self, x: Tensor) -> Tensor:
+        """Keys or values for each head of queries: [B, T, K] -> [B, T, D]."""
+        shared = self.qkv.in_features // x.shape[-1]
+        if shared == 1:
+            return x
+        return x.view(*x.shape[:2], self.n_head_keys, -1).repeat_interleave(shared, dim=2).flatten(2)
+
+
+class SmearedAttention(Attention):
+    """Attention whose keys are each mixed with the one before it, in the share that its head has learnt.
+
+    What followed an earlier token like this one is then found by one head alone, where otherwise two, in blocks one
+    after the other, must have formed (Olsson et al. 2022, "In-context Learning and Induction Heads").
+    """
+
+    def __init__(self, config: TransformerConfig, rotary: bool = False) -> None:
+        super().__init__(config, rotary)
+        self.smear = nn.Parameter(torch.zeros(config.n_head))
+
+    @property
+    def _is_plain(self) -> bool:
+        return False
+
+    def _placed(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         share = torch.sigmoid(self.smear).repeat_interleave(k.shape[-1] // self.n_head)  # (D,)
-        return torch.lerp(k, before, share.to(k.dtype))
+        return super()._placed(q, torch.lerp(k, context.before(k), share.to(k.dtype)), context)
 
 
-def _before(k: Tensor, previous: Tensor | None) -> Tensor:
-    """The key before each one, of the first one itself: [B, T, D] -> [B, T, D]."""
-    if previous is None:
-        return torch.cat([k[:, :1], k[:, :-1]], dim=1)
-    return rows_at(k, previous)
+def rotated(x: Tensor, positions: Tensor, width: int) -> Tensor:
+    """Queries or keys, [B, T, D], turned by their positions, [T] or [B, T]: -> the same.
+
+    Each pair of a head's numbers turns by an angle that grows with the position, from pair to pair more slowly, so that
+    the product of two of them depends on how far apart they are (Su et al. 2021, "RoFormer", section 3.2.2).
+
+    :param width: of a head.
+    """
+    halves = x.reshape(*x.shape[:2], -1, 2, width // 2)  # (B, T, H, 2, D/H/2)
+    rates = _SLOWEST ** -torch.linspace(0, 1, width // 2 + 1, device=x.device)[:-1]
+    angles = positions[..., None, None] * rates  # ([B,] T, 1, D/H/2)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = halves.unbind(-2)
+    return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-2).flatten(-3)
 
 
-def rows_at(x: Tensor, at: Tensor) -> Tensor:
-    """[B, T, D] at positions [B, N] -> [B, N, D]."""
-    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+def _mask(qkv: Tensor, context: Context) -> Tensor | None:
+    """What :func:`cpu_attention` adds to the scores."""
+    if context.visible is not None:
+        return visible_mask(context.visible, qkv.dtype)
+    return causal_mask(qkv) if context.causal else None

@@ -1,21 +1,17 @@
-"""What makes networks fast on a CPU: dropout, attention, products of few rows, and beginnings that are read once.
+"""What makes networks fast on a CPU: dropout and attention.
 
-Legend: B batch, C sequences an example, T positions of a sequence, L positions of a trunk with its branches, D width, H
-heads, b of the B texts at a time.
+Legend: B batch, T positions of a sequence, D width, H heads, b of the B texts at a time.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from gptcore.models.network import LanguageModel
-from gptcore.models.products import linear
 
 _LEVELS = 1 << 16  # a rate is honoured to 1 / 65536
 
@@ -203,79 +199,3 @@ def _weights(scaled: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         scores.add_(mask)
     return torch.softmax(scores, dim=-1, dtype=scores.dtype)
-
-
-_MOST_ROWS = 64  # above, putting the weights in order is a small part of the product
-
-
-class Products:
-    """Products with the weights of a network, for ``rows`` rows from a second copy in oneDNN's order.
-
-    With 2 to some 20 rows putting the weights in order each time takes half of the product's time.
-
-    :param model: whose linear layers and word embedding are copied; None: nothing is.
-    :param rows: how many rows the products have that are to be fast.
-    """
-
-    def __init__(self, model: LanguageModel | None = None, rows: int = 1) -> None:
-        self._rows = rows
-        self._packed: dict[Tensor, Tensor] = {}
-        packs = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch's own annotation is missing
-        if model is None or not 1 < rows <= _MOST_ROWS or not packs:
-            return
-        for weight in [model.tokens.weight, *(part.weight for part in model.modules() if isinstance(part, nn.Linear))]:
-            if weight.device.type == "cpu" and weight.dtype == torch.float32:
-                self._packed[weight] = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
-
-    def __call__(self, linear: nn.Linear, x: Tensor) -> Tensor:
-        """What ``linear`` makes of x: [..., in] -> [..., out]."""
-        return self.with_weight(linear.weight, x, linear.bias)
-
-    def with_weight(self, weight: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """[..., in], weight [out, in] -> [..., out]."""
-        packed = self._packed.get(weight) if x.numel() == self._rows * x.shape[-1] else None
-        if packed is None:
-            return linear(x, weight, bias)
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-        return found
-
-
-_TRUNK = -1
-
-
-class Branches(NamedTuple):
-    """Examples of C sequences each that begin alike, as one: what they share once, then the rest of each.
-
-    In a causal decoder the states of a beginning (the document of several choices) do not depend on what follows, so
-    they need not be found once a sequence.
-    """
-
-    tokens: Tensor  # (B, L) int64: the trunk, which all begin with, then the branches one after the other
-    positions: Tensor  # (B, L) int64: where each token stands in its own sequence
-    previous: Tensor  # (B, L) int64: which of the L stands before each token in its sequence; of its first one, itself
-    visible: Tensor  # (B, 1, L, L) bool: the trunk and its own branch, up to itself
-    places: Tensor  # (B, C, T) int64: which of the L a sequence's position is; padding: L
-
-
-def fold(tokens: Tensor, ends: Tensor) -> Branches:
-    """Fold ids [B, C, T], each sequence up to its last token at ``ends`` [B, C], which always is in its own branch."""
-    B, C, T = tokens.shape
-    at = torch.arange(T)
-    alike = (tokens == tokens[:, :1]).all(dim=1).cumprod(dim=1).sum(dim=1)  # (B,)
-    trunk = torch.minimum(alike, ends.amin(dim=1))[:, None]  # (B, 1)
-    own = ends + 1 - trunk  # (B, C)
-    starts = trunk + own.cumsum(dim=1) - own  # (B, C)
-    L = int((starts + own).max())
-    in_trunk = at < trunk[..., None]  # (B, 1, T)
-    places = torch.where(in_trunk, at, starts[..., None] + at - trunk[..., None])  # (B, C, T)
-    places = places.masked_fill(at > ends[..., None], L)
-
-    def folded(values: Tensor, rest: int) -> Tensor:
-        """(B, C, T) -> (B, L); ``rest`` where a shorter example is padded."""
-        whole = torch.full((B, L + 1), rest, dtype=torch.int64)
-        return whole.scatter_(1, places.flatten(1), values.expand(B, C, T).flatten(1))[:, :L]
-
-    branch = folded(torch.arange(C)[:, None].masked_fill(in_trunk, _TRUNK), C)  # (B, L)
-    same = (branch[:, :, None] == branch[:, None]) | (branch == _TRUNK)[:, None]  # (B, L, L)
-    previous = torch.cat([places[..., :1], places[..., :-1]], dim=-1)  # (B, C, T)
-    return Branches(folded(tokens, 0), folded(at, 0), folded(previous, 0), same.tril_()[:, None], places)

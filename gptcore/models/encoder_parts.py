@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig
-from gptcore.models.cpu import cpu_attention, dropout, is_faster, tanh_gelu, visible_mask
+from gptcore.models import feed_forward
+from gptcore.models.attention import Attention
+from gptcore.models.context import Context
+from gptcore.models.cpu import dropout
+from gptcore.models.feed_forward import activated
 from gptcore.models.network import word_scores
 from gptcore.models.products import Linear
 
@@ -23,11 +26,6 @@ EPSILON = 1e-12  # of the norms (original code)
 def norm(width: int) -> nn.LayerNorm:
     """The norm of a sub-layer."""
     return nn.LayerNorm(width, eps=EPSILON)
-
-
-def activated(x: Tensor, activation: str) -> Tensor:
-    """An inner layer behind its activation."""
-    return tanh_gelu(x) if activation == "gelu_new" else F.gelu(x)
 
 
 class Embeddings(nn.Module):
@@ -68,51 +66,24 @@ def sinusoids(n_positions: int, width: int) -> Tensor:
     return waves.float()
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(Attention):
     """Multi-headed attention of every position to every word, added to its input and normalised."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.n_head = config.n_head
-        self.attn_pdrop = config.attn_pdrop
-        self.resid_pdrop = config.resid_pdrop
-        self.qkv = Linear(config.n_embd, 3 * config.n_embd)
-        self.projection = Linear(config.n_embd, config.n_embd)
+        super().__init__(config)
         self.norm = norm(config.n_embd)
 
-    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:  # type: ignore[override]
         """[B, T, D] -> [B, T, D]; ``visible`` [B, 1, 1, T]: which positions are words; None: all."""
-        B, T, D = x.shape
-        qkv = self.qkv(x)
-        rate = self.attn_pdrop if self.training else 0.0
-        if is_faster(qkv, rate, self.training):
-            mask = None if visible is None else visible_mask(visible, qkv.dtype)
-            mixed = cpu_attention(qkv, self.n_head, rate, mask)
-        else:
-            q, k, v = qkv.view(B, T, 3, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate)
-            mixed = mixed.transpose(1, 2).reshape(B, T, D)
-        output: Tensor = self.norm(x + dropout(self.projection(mixed), self.resid_pdrop, self.training))
+        output: Tensor = self.norm(x + super().forward(x, Context(visible, causal=False)))
         return output
 
-    def scores(self, x: Tensor) -> Tensor:
-        """How much each position asks for each, before the softmax: [B, T, D] -> [B, H, T, T]."""
-        B, T, D = x.shape
-        qk = F.linear(x, self.qkv.weight[: 2 * D], self.qkv.bias[: 2 * D])
-        q, k = qk.view(B, T, 2, self.n_head, D // self.n_head).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
-        found: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-        return found
 
-
-class FeedForward(nn.Module):
+class FeedForward(feed_forward.FeedForward):
     """The position-wise network, added to its input and normalised."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.activation = config.activation
-        self.resid_pdrop = config.resid_pdrop
-        self.inner = Linear(config.n_embd, config.n_inner)
-        self.projection = Linear(config.n_inner, config.n_embd)
+        super().__init__(config, config.activation)
         self.norm = norm(config.n_embd)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -126,8 +97,7 @@ class FeedForward(nn.Module):
 
     def narrowed(self, x: Tensor, inner: Tensor) -> Tensor:
         """What the network gives: its input [B, T, D] and the inner layer [B, T, I] -> [B, T, D]."""
-        hidden = activated(inner, self.activation)
-        output: Tensor = self.norm(x + dropout(self.projection(hidden), self.resid_pdrop, self.training))
+        output: Tensor = self.norm(x + self.projected(inner))
         return output
 
 

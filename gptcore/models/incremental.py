@@ -1,7 +1,7 @@
 """Reading texts token by token: what the network made of the tokens before is kept, not computed again.
 
 Legend: B batch, T new tokens, P tokens before them, S = P + T at most, W positions that a cache has room for, L layers,
-H heads, D width, V embedding rows.
+D width, K width of the keys, V embedding rows.
 
 A :class:`Reader` gives after each token the logits that the network's own forward pass gives for the text so far, for
 several texts at once, each of its own length and as if it were alone. The Transformer keeps every layer's keys and
@@ -14,22 +14,20 @@ every n_ctx / 2 tokens. The LSTM keeps its state and has no such bound.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gptcore.families import FAMILIES
-from gptcore.models.attention import Attention
-from gptcore.models.cpu import Products
+from gptcore.models.context import Context
+from gptcore.models.decoder import Decoder
 from gptcore.models.lstm import LSTM
 from gptcore.models.network import LanguageModel
-from gptcore.models.transformer import GPT, Block, FeedForward
+from gptcore.models.products import Packed, linear, packed
 
 
 class Reader(ABC):
@@ -123,21 +121,20 @@ def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0, width: int 
 class Cache:
     """What a Transformer has read of B texts: the keys and values of each one's positions, with room for W of them."""
 
-    keys: Tensor  # (L, B, W, D)
-    values: Tensor  # (L, B, W, D)
-    newest: Tensor  # (L, B, D): each text's last key, before any smearing
+    keys: Tensor  # (L, B, W, K)
+    values: Tensor  # (L, B, W, K)
+    newest: Tensor  # (L, B, K): each text's last key, before any smearing
     lengths: Tensor  # (B,) int64, on the CPU
 
     @classmethod
-    def empty(cls, model: GPT, batch: int = 1, width: int | None = None) -> Cache:
+    def empty(cls, model: Decoder, batch: int = 1, width: int | None = None) -> Cache:
         """Room for ``batch`` texts, on the model's device. Zeros: what is there already is multiplied by 0.
 
         :param width: positions of each text, padding included; None: n_ctx.
         """
-        c = model.config
-        shape = (c.n_layer, batch, c.n_ctx if width is None else width, c.n_embd)
-        weight = model.tokens.weight
-        newest = weight.new_zeros(c.n_layer, batch, c.n_embd)
+        c, weight, K = model.config, model.tokens.weight, model.width_of_keys
+        shape = (c.n_layer, batch, c.n_ctx if width is None else width, K)
+        newest = weight.new_zeros(c.n_layer, batch, K)
         return cls(weight.new_zeros(shape), weight.new_zeros(shape), newest, torch.zeros(batch, dtype=torch.int64))
 
     def of(self, rows: slice) -> Cache:
@@ -150,9 +147,9 @@ class Cache:
         lengths = self.lengths[chosen]
         read = int(lengths.max())
 
-        def copied(tensor: Tensor) -> Tensor:  # (L, B, W, D) -> (L, len(rows), read + room, D)
-            L, _, _, D = tensor.shape
-            new = tensor.new_zeros(L, len(rows), read + room, D)
+        def copied(tensor: Tensor) -> Tensor:  # (L, B, W, K) -> (L, len(rows), read + room, K)
+            L, _, _, K = tensor.shape
+            new = tensor.new_zeros(L, len(rows), read + room, K)
             new[:, :, :read] = tensor[:, :, :read].index_select(1, chosen.to(tensor.device))
             return new
 
@@ -160,107 +157,91 @@ class Cache:
         return Cache(copied(self.keys), copied(self.values), newest, lengths)
 
 
-def step(
-    model: GPT, tokens: Tensor, cache: Cache, product: Products | None = None, counts: Tensor | None = None
-) -> Tensor:
+class _NewTokens(NamedTuple):
+    """Tokens that B texts go on with."""
+
+    positions: Tensor  # (B, T)
+    taken: Tensor  # (B,) int64: how many of them are no padding
+    begun: Tensor  # (B, 1) bool: whether anything is read of a text before
+    into: Tensor  # (B * T,): their rows of (B * W, K)
+    end: int  # S
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ReadOn(Context):
+    """New tokens behind those that a block has read; it takes in theirs where it is asked for what is seen."""
+
+    new: _NewTokens
+    keys: Tensor  # (B, W, K)
+    values: Tensor  # (B, W, K)
+    newest: Tensor  # (B, K)
+
+    def places(self, x: Tensor) -> Tensor:
+        """See :class:`Context`."""
+        return self.new.positions
+
+    def before(self, k: Tensor) -> Tensor:
+        """See :class:`Context`; ``newest`` goes on to the last ones."""
+        first = torch.where(self.new.begun, self.newest, k[:, 0])  # (B, K)
+        last = k[torch.arange(len(k), device=k.device), (self.new.taken - 1).clamp(min=0)]  # (B, K)
+        self.newest.copy_(torch.where(self.new.taken[:, None] > 0, last, self.newest))
+        return torch.cat([first[:, None], k[:, :-1]], dim=1)
+
+    def seen(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """See :class:`Context`; ``keys`` and ``values`` are filled."""
+        for kept, made in ((self.keys, k), (self.values, v)):
+            kept.view(-1, kept.shape[-1]).index_copy_(0, self.new.into, made.flatten(0, 1))
+        return self.keys[:, : self.new.end], self.values[:, : self.new.end]
+
+
+def step(model: Decoder, tokens: Tensor, cache: Cache, counts: Tensor | None = None) -> Tensor:
     """The states of new tokens, given those in the cache, which takes them in: ids [B, T] -> [B, T, D].
 
-    Equal to the last T states of the model's own pass over all tokens of each text in eval mode.
+    Equal to the last T states of the model's own pass over all tokens of each text.
 
+    :param model: in eval mode.
     :param counts: [B], on the CPU: how many of the T ids each text has, the others being padding behind them, whose
         states mean nothing and which is not taken in; None: all of them.
     :raises ValueError: if a text exceeds n_ctx, or with its padding the cache's width.
     """
-    product = product or Products()
     B, T = tokens.shape
-    n_ctx, width = model.config.n_ctx, cache.keys.shape[2]
+    device, width, n_ctx = tokens.device, cache.keys.shape[2], model.config.n_ctx
+    counts = torch.full((B,), T) if counts is None else counts
     end = int(cache.lengths.max()) + T
-    longest = end if counts is None else int((cache.lengths + counts).max())
-    if longest > n_ctx:
-        raise ValueError(f"a sequence of {longest} tokens does not fit n_ctx = {n_ctx}")
+    model.require_room(int((cache.lengths + counts).max()))
     if end > width:
         raise ValueError(f"{end} positions do not fit a cache of {width}")
-    places = (cache.lengths[:, None] + torch.arange(T)).to(tokens.device)  # (B, T)
-    positions = F.embedding(places.clamp(max=n_ctx - 1), model.positions.weight)  # only padding stands beyond n_ctx
-    x = F.embedding(tokens, model.tokens.weight) + positions  # (B, T, D)
+    positions = (cache.lengths[:, None] + torch.arange(T)).to(device)  # (B, T)
+    x = model.embedded(tokens, model.tokens.weight, positions.clamp(max=n_ctx - 1))  # only padding stands beyond n_ctx
     mask = None
     if B * T > 1:
-        unseen = torch.arange(end, device=tokens.device) > places[:, :, None]  # (B, T, S)
+        unseen = torch.arange(end, device=device) > positions[:, :, None]  # (B, T, S)
         mask = torch.zeros_like(unseen, dtype=x.dtype).masked_fill_(unseen, float("-inf"))[:, None]  # for all heads
-    into = (places + width * torch.arange(B, device=tokens.device)[:, None]).view(-1)  # rows of (B * W, D)
-    edges = _edges(cache, tokens, counts) if model.config.smeared_keys else None
+    new = _NewTokens(
+        positions,
+        counts.to(device),
+        (cache.lengths > 0).to(device)[:, None],
+        (positions + width * torch.arange(B, device=device)[:, None]).view(-1),
+        end,
+    )
     for block, keys, values, newest in zip(model.blocks, cache.keys, cache.values, cache.newest, strict=True):
-        assert isinstance(block, Block)
-        smear = None if edges is None else partial(_smeared, block.attention, newest, edges)
-        attend = partial(_attend, block.attention, keys, values, places, into, end, mask, product, smear)
-        x = block.joined(x, attend, partial(_feed, block.feed_forward, product))
-    cache.lengths += T if counts is None else counts
+        x = block(x, _ReadOn(visible=mask, causal=False, new=new, keys=keys, values=values, newest=newest))
+    cache.lengths += counts
     states: Tensor = model.norm(x)
     return states
-
-
-class _Edges(NamedTuple):
-    """Where new ids of B texts join on to what is read of them."""
-
-    begun: Tensor  # (B, 1) bool: whether anything is
-    taken: Tensor  # (B,) int64: how many of the new ones are no padding
-
-
-def _edges(cache: Cache, tokens: Tensor, counts: Tensor | None) -> _Edges:
-    taken = torch.full((len(tokens),), tokens.shape[1]) if counts is None else counts
-    return _Edges((cache.lengths > 0).to(tokens.device)[:, None], taken.to(tokens.device))
-
-
-def _smeared(attention: Attention, newest: Tensor, edges: _Edges, k: Tensor) -> Tensor:
-    """New keys mixed with those before them: [B, T, D] -> the same; ``newest``, [B, D], goes on to their last ones."""
-    first = torch.where(edges.begun, newest, k[:, 0])  # (B, D)
-    before = torch.cat([first[:, None], k[:, :-1]], dim=1)
-    last = k[torch.arange(len(k), device=k.device), (edges.taken - 1).clamp(min=0)]  # (B, D)
-    newest.copy_(torch.where(edges.taken[:, None] > 0, last, newest))
-    return attention.smeared(k, before)
-
-
-def _feed(feed_forward: FeedForward, product: Products, x: Tensor) -> Tensor:
-    """The feed-forward network: [B, T, D] -> the same."""
-    return product(feed_forward.projection, F.gelu(product(feed_forward.inner, x), approximate="tanh"))
-
-
-def _attend(
-    attention: Attention,
-    keys: Tensor,
-    values: Tensor,
-    places: Tensor,
-    into: Tensor,
-    end: int,
-    mask: Tensor | None,
-    product: Products,
-    smear: Callable[[Tensor], Tensor] | None,
-    x: Tensor,
-) -> Tensor:
-    """Self-attention of new positions to themselves and to all before: [B, T, D] -> the same; ``keys`` are filled."""
-    B, T, D = x.shape
-    q, k, v = product(attention.qkv, x).view(B, T, 3, D).unbind(2)
-    k = k if smear is None else smear(k)
-    if attention.rotary:
-        q, k = attention.rotated(q, places), attention.rotated(k, places)
-    keys.view(-1, D).index_copy_(0, into, k.reshape(-1, D))
-    values.view(-1, D).index_copy_(0, into, v.reshape(-1, D))
-    heads = (t.reshape(B, -1, attention.n_head, D // attention.n_head) for t in (q, keys[:, :end], values[:, :end]))
-    q, k, v = (t.transpose(1, 2) for t in heads)  # (B, H, T, D/H), (B, H, S, D/H) twice
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    return product(attention.projection, mixed.transpose(1, 2).reshape(B, T, D))
 
 
 class TransformerReader(Reader):
     """Reads with a :class:`Cache`; a text longer than n_ctx goes on from its newest half, behind what is kept."""
 
-    def __init__(self, model: GPT, batch: int, kept: int = 0, width: int | None = None) -> None:
+    def __init__(self, model: Decoder, batch: int, kept: int = 0, width: int | None = None) -> None:
         super().__init__(model, batch)
         self._kept = kept
         self._heads: list[list[int]] = [[] for _ in range(batch)]
         self._model = model
         self._cache = Cache.empty(model, batch, width)
-        self._product = Products(model, batch)
+        self._fast = packed(model, batch)
+        self._table = Packed.of(model.tokens.weight, batch)
         self._windows: list[list[int]] = [[] for _ in range(batch)]  # the tokens in the cache
 
     def feed(self, texts: Sequence[Sequence[int]]) -> Tensor:
@@ -281,7 +262,7 @@ class TransformerReader(Reader):
     def spread(self, rows: Sequence[int], room: int) -> TransformerReader:
         """See :class:`Reader`."""
         other = TransformerReader(self._model, 0, self._kept, 0)
-        other._batch, other._product = len(rows), Products()  # a few steps do not earn the packing of all weights
+        other._batch = len(rows)  # a few steps do not earn the packing of all weights
         other._heads, other._windows = ([list(own[row]) for row in rows] for own in (self._heads, self._windows))
         longest = max(len(self._windows[row]) for row in rows)
         beyond = longest + room > self._model.config.n_ctx  # then a text may be read anew from its newest half
@@ -289,9 +270,9 @@ class TransformerReader(Reader):
         return other
 
     @staticmethod
-    def position_bytes(model: GPT) -> int:
+    def position_bytes(model: Decoder) -> int:
         """See :class:`Reader`: a key and a value of each block."""
-        return 2 * model.config.n_layer * model.config.n_embd * model.tokens.weight.element_size()
+        return 2 * model.config.n_layer * model.width_of_keys * model.tokens.weight.element_size()
 
     @property
     def longest(self) -> int:
@@ -300,14 +281,14 @@ class TransformerReader(Reader):
 
     def logits(self, states: Tensor) -> Tensor:
         """See :class:`Reader`."""
-        return self._product.with_weight(self._model.tokens.weight, states)
+        return linear(states, self._model.tokens.weight, None, self._table)
 
     def _has_room(self, n_new: int) -> bool:
         return int(self._cache.lengths.max()) + n_new <= self._cache.keys.shape[2]
 
     def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
         tokens, counts = _padded(texts, self._device)
-        return step(self._model, tokens, self._cache.of(rows), self._product, counts)
+        return step(self._fast, tokens, self._cache.of(rows), counts)
 
 
 class LSTMReader(Reader):

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcore.models.attention import rows_at
+from gptcore.models.context import rows_at
 from gptcore.models.cpu import dropout
 from gptcore.nlu.word_features import N_FEATURES, N_ROWS
 

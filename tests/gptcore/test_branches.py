@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gptcore.config import ModelConfig
 from gptcore.models.classifier import ClassificationModel
-from gptcore.models.cpu import fold
+from gptcore.models.context import fold
 from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.inputs import TaskBatch
@@ -65,10 +65,10 @@ def test_folding_keeps_every_token_what_stood_before_it_and_where(batch: TaskBat
     found = fold(batch.tokens, batch.clf_position)
     for b, c in torch.cartesian_prod(torch.arange(batch.tokens.shape[0]), torch.arange(4)).tolist():
         for t in range(int(batch.clf_position[b, c]) + 1):
-            seen = found.visible[b, 0, found.places[b, c, t]]
+            seen = found.visible[b, 0, found.origins[b, c, t]]
             assert found.tokens[b, seen].tolist() == batch.tokens[b, c, : t + 1].tolist()
             assert found.positions[b, seen].tolist() == list(range(t + 1))
-            assert found.previous[b, found.places[b, c, t]] == found.places[b, c, max(0, t - 1)]
+            assert found.previous[b, found.origins[b, c, t]] == found.origins[b, c, max(0, t - 1)]
     assert found.visible.any(dim=-1).all()  # a softmax over nothing is no number
     assert found.tokens.shape[1] <= int((batch.clf_position + 1).sum(dim=1).max())
 

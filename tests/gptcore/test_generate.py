@@ -12,10 +12,10 @@ from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation.generate import generate, generate_batch, generate_ids, penalised, sample
 from gptcore.machine.rng import generator
-from gptcore.models.cpu import Products
 from gptcore.models.incremental import Cache, open_reader, step
 from gptcore.models.lstm import LSTM
 from gptcore.models.network import LanguageModel
+from gptcore.models.products import Packed, linear, packed
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
@@ -89,13 +89,16 @@ def test_texts_of_any_lengths_are_read_together_as_each_alone(open_model, length
 @pytest.mark.parametrize("rows", [1, 2, 8, 65])
 def test_products_with_packed_weights_are_the_plain_ones(rows):
     model = gpt()
-    product, linear = Products(model, rows), model.blocks[0].feed_forward.inner
-    assert (linear.weight in product._packed) == (rows in (2, 8))
+    plain, fast = (each.blocks[0].feed_forward.inner for each in (model, packed(model, rows)))
+    assert (fast.packed is not None) == (fast is not plain) == (rows in (2, 8))
+    assert fast.weight is plain.weight
+    assert plain.packed is None
+    table = model.tokens.weight
     for shape in [(rows, 1, 16), (rows, 16), (3, 5, 16)]:
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():
-            torch.testing.assert_close(product(linear, x), linear(x))
-            torch.testing.assert_close(product.with_weight(model.tokens.weight, x), model.logits(x))
+            torch.testing.assert_close(fast(x), plain(x))
+            torch.testing.assert_close(linear(x, table, None, Packed.of(table, rows)), model.logits(x))
 
 
 @pytest.mark.parametrize("n_ctx", [1, 2, 7, 12])

@@ -15,7 +15,7 @@ from gptcore import GPT
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig
 from gptcore.models import cpu as module
-from gptcore.models.attention import Attention
+from gptcore.models.attention import Attention, SmearedAttention
 from gptcore.models.cpu import causal_mask, cpu_attention, dropout, keep_mask, visible_mask
 from gptcore.models.encoder_parts import SelfAttention
 from gptcore.training import checkpoint
@@ -108,7 +108,7 @@ def test_gpt2_adapted_keeps_its_last_norm() -> None:
 
 @torch.no_grad()
 def test_smeared_keys_head_by_head_and_place_by_place() -> None:
-    attention = Attention(dataclasses.replace(TINY, n_head=3, smeared_keys=True)).eval()
+    attention = SmearedAttention(dataclasses.replace(TINY, n_head=3)).eval()
     attention.smear.copy_(torch.tensor([-2.0, 0.0, 3.0]))
     x = torch.randn(1, 5, 24, generator=torch.Generator().manual_seed(0))
     q, k, v = (part.view(5, 3, 8) for part in attention.qkv(x)[0].split(24, dim=-1))
@@ -127,7 +127,7 @@ def test_smeared_keys_head_by_head_and_place_by_place() -> None:
 
 @torch.no_grad()
 def test_rotary_positions_turn_pairs_of_numbers_and_tell_distances_alone() -> None:
-    attention = Attention(dataclasses.replace(TINY, n_head=3, rotary=True)).eval()
+    attention = Attention(dataclasses.replace(TINY, n_head=3), rotary=True).eval()
     x = torch.randn(1, 5, 24, generator=torch.Generator().manual_seed(0))
     q, k, v = (part.view(5, 3, 8) for part in attention.qkv(x)[0].split(24, dim=-1))
     rates = torch.tensor([1.0, 1e-1, 1e-2, 1e-3])  # a head of 8 numbers has 4 pairs

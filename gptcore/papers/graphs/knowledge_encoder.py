@@ -26,7 +26,8 @@ from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import Encoder, draw_weights
-from gptcore.models.encoder_parts import Embeddings, FeedForward, SelfAttention, activated, norm
+from gptcore.models.encoder_parts import Embeddings, FeedForward, SelfAttention, norm
+from gptcore.models.feed_forward import activated
 from gptcore.models.products import Linear
 from gptcore.papers.graphs.config import KnowledgeEncoderConfig
 from gptcore.papers.graphs.entities import Gazetteer
