@@ -6,11 +6,14 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.settings import Checked, derived, replace_settings, setting, share, size
 from gptcore.families import FAMILIES, recorded_family, with_family
+
+if TYPE_CHECKING:
+    from gptcore.config.training import PretrainConfig
 
 LAYER_NORM_EPSILON = 1e-5  # original code
 SHARINGS = ("none", "attention", "feed-forward", "all")
@@ -56,6 +59,48 @@ class NetworkConfig(Checked):
         """Blocks that a fine-tune can take over."""
         raise NotImplementedError
 
+    def flops_per_token(self, n_positions: float, told: float = 1.0) -> float:
+        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward.
+
+        They are 6 for each weight of a matrix product, as in "Scaling Laws for Neural Language Models" (Kaplan et al.
+        2020, section 2.1), and those of the attention's two products. Look-ups, norms and what is done once a sequence
+        are left out.
+
+        :param told: the share of the positions whose states reach the product with the vocabulary.
+        """
+        weights = self.inner_weights + self.told_weights(told)
+        return 6.0 * weights + 12.0 * self.attention_widths * n_positions
+
+    @property
+    def inner_weights(self) -> float:
+        """How many weights multiply every token below the product with the vocabulary.
+
+        They are counted in the network of the family, which takes torch, but where settings know the number themselves.
+        """
+        count: int = FAMILIES[self.family].part("network").count_inner_weights(self)
+        return count
+
+    def told_weights(self, told: float) -> float:
+        """How many weights of the product with the vocabulary multiply a token on the average.
+
+        :param told: the share of the positions whose states reach it.
+        """
+        return told * (self.n_vocab + self.n_special) * self.n_embd
+
+    @property
+    def attention_widths(self) -> int:
+        """The sum of the widths of all layers' attention; 0 where there is none, and the length makes no difference."""
+        return 0
+
+    def share_told(self, settings: PretrainConfig) -> float:
+        """The share of the positions whose states reach the product with the vocabulary in a pre-training."""
+        hidden = settings.hidden_share or 0.0
+        return 1 - hidden + hidden * settings.share_of_masked
+
+    def pretraining_flops_per_token(self, n_positions: float, settings: PretrainConfig) -> float:
+        """The operations of one token in a pre-training, those of a network that is trained beside this one, too."""
+        return self.flops_per_token(n_positions, self.share_told(settings))
+
     @property
     def shape(self) -> str:
         """The size in short, for tables."""
@@ -95,6 +140,11 @@ class TransformerConfig(NetworkConfig):
         """Blocks that a fine-tune can take over."""
         return self.n_layer
 
+    @property
+    def attention_widths(self) -> int:
+        """See :attr:`NetworkConfig.attention_widths`."""
+        return self.n_layer * self.n_embd
+
 
 @dataclass(frozen=True)
 class ModelConfig(TransformerConfig):
@@ -122,6 +172,11 @@ class ModelConfig(TransformerConfig):
                 f"model.rotary = True: found heads of {self.n_embd // self.n_head} numbers, expected an even number"
             )
 
+    @property
+    def inner_weights(self) -> float:
+        """See :attr:`NetworkConfig.inner_weights`."""
+        return _weights_of_blocks(self)
+
 
 @dataclass(frozen=True)
 class LSTMConfig(NetworkConfig):
@@ -141,6 +196,11 @@ class LSTMConfig(NetworkConfig):
     def layers(self) -> int:
         """Blocks that a fine-tune can take over: the one."""
         return 1
+
+    @property
+    def inner_weights(self) -> float:
+        """See :attr:`NetworkConfig.inner_weights`."""
+        return 4 * self.n_units * (self.n_embd + self.n_units) + self.n_units * self.n_embd
 
 
 @dataclass(frozen=True)
@@ -201,6 +261,35 @@ class EncoderConfig(TransformerConfig):
     def layers(self) -> int:
         """Blocks that a fine-tune can take over: of layers that are one, as ALBERT's, their groups."""
         return self.n_groups if self.sharing == "all" else self.n_layer
+
+    @property
+    def inner_weights(self) -> float:
+        """See :attr:`NetworkConfig.inner_weights`; those that layers share multiply a token in each of these."""
+        widening = self.width_of_words * self.n_embd if self.n_embd_words is not None else 0
+        replaced_head = self.n_embd * (self.n_embd + 1) if self.replaced else 0
+        return _weights_of_blocks(self) + widening + replaced_head
+
+    def told_weights(self, told: float) -> float:
+        """See :meth:`NetworkConfig.told_weights`; the head of words has a layer of its own."""
+        rows = self.n_vocab + self.n_special
+        return told * self.width_of_words * (self.n_embd + rows) if self.words else 0
+
+    def share_told(self, settings: PretrainConfig) -> float:
+        """See :meth:`NetworkConfig.share_told`; of hidden words only the states at their positions are told."""
+        return 1.0 if settings.replaced_objective == "all-tokens-mlm" else settings.share_of_masked
+
+    def pretraining_flops_per_token(self, n_positions: float, settings: PretrainConfig) -> float:
+        """See :meth:`NetworkConfig.pretraining_flops_per_token`; ELECTRA's generator learns beside it."""
+        flops = super().pretraining_flops_per_token(n_positions, settings)
+        if not self.replaced and settings.replaced_objective is None:
+            return flops
+        generator = generator_config(self, settings.generator_share or GENERATOR_SHARE)
+        return flops + generator.flops_per_token(n_positions, settings.share_of_masked)
+
+
+def _weights_of_blocks(config: TransformerConfig) -> int:
+    """How many weights multiply a token in all blocks, each of four matrices of attention and two of feed-forward."""
+    return config.n_layer * (4 * config.n_embd**2 + 2 * config.n_embd * config.n_inner)
 
 
 def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:

@@ -20,7 +20,6 @@ from gptcore.base.errors import InputError, nearest
 from gptcore.base.settings import checked, recorded, replace_settings
 from gptcore.config.distillation import DistilConfig
 from gptcore.config.network import LSTMConfig, ModelConfig, NetworkConfig
-from gptcore.config.operations import network_flops
 from gptcore.config.text import CorpusConfig, ShardConfig, TokenizerConfig
 from gptcore.config.training import FinetuneConfig, PretrainConfig
 from gptcore.families import DEFAULT, FAMILIES, Family, family_settings, shape_settings
@@ -174,7 +173,7 @@ def nearest_preset(model: NetworkConfig, pretrain: Mapping[str, Any] | None = No
 
     def distance(preset: Preset) -> tuple[int, float]:
         shape = preset.lstm if FAMILIES[model.family].ablation else preset.model
-        ratio = abs(math.log(network_flops(model, 0, told=0) / network_flops(shape, 0, told=0)))
+        ratio = abs(math.log(model.flops_per_token(0, told=0) / shape.flops_per_token(0, told=0)))
         if pretrain is None:
             return 0, ratio
         own, theirs = {**recorded(model), **pretrain}, {**recorded(shape), **recorded(preset.pretrain)}

@@ -22,6 +22,8 @@ SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room fo
 LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
 POOLINGS = ("last", "mean")
+MASK_SHARE = 0.15
+"""The share of the positions that are told in pre-training on hidden words (BERT, section 3.1)."""
 NGRAM_PIECES = 5
 """The longest n-grams that a task's model may have beside its network."""
 SELECTIONS = {
@@ -186,6 +188,11 @@ class PretrainConfig(SteppedConfig):
         if self.short_length is None:
             return n_ctx
         return self.share_of_short * min(self.short_length, n_ctx) + (1 - self.share_of_short) * n_ctx
+
+    @property
+    def share_of_masked(self) -> float:
+        """Share of the tokens that are hidden, where any are."""
+        return MASK_SHARE if self.mask_share is None else self.mask_share
 
     @property
     def repeating(self) -> tuple[int, float]:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
-from gptcore.config.operations import MASK_SHARE, network_flops
+from gptcore.config.training import MASK_SHARE
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
 from gptcore.models.network import LayerStates, Network
 from gptcore.text.tokenizer import Specials
@@ -257,10 +257,10 @@ class Encoder(Network):
         return self.pooler is not None
 
     def flops_per_token(self, n_positions: int) -> float:
-        """See :func:`gptcore.config.operations.network_flops`: of the words' head, the share of positions that reach it
-        in BERT's pre-training; entities, a few a sequence, are not counted.
+        """See :meth:`Network.flops_per_token`: of the words' head, the share of positions that reach it in BERT's
+        pre-training; entities, a few a sequence, are not counted.
         """
-        return network_flops(self.config, n_positions, MASK_SHARE)
+        return self.config.flops_per_token(n_positions, MASK_SHARE)
 
 
 def without_heads(config: EncoderConfig) -> EncoderConfig:

@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 
 from gptcore.base.errors import InputError, require
 from gptcore.config import NetworkConfig
-from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
 from gptcore.models.files.folder import write_own
 from gptcore.models.files.layout import read_model
@@ -55,10 +54,16 @@ class Network(nn.Module, ABC):
         """Have torch.compile fuse what the layers do between their products; nothing where a network has none."""
 
     def flops_per_token(self, n_positions: int) -> float:
-        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward: see
-        :func:`gptcore.config.operations.network_flops`.
-        """
-        return network_flops(self.config, n_positions)
+        """See :meth:`gptcore.config.NetworkConfig.flops_per_token`."""
+        return self.config.flops_per_token(n_positions)
+
+    @classmethod
+    def count_inner_weights(cls, config: Any) -> int:
+        """How many weights of matrices a network of these settings has, but for its embeddings."""
+        with shapes_only():
+            network = cls(config)
+        looked_up = {part.weight for part in network.modules() if isinstance(part, nn.Embedding)}
+        return sum(each.numel() for each in network.parameters() if each.ndim > 1 and each not in looked_up)
 
     def adapt(
         self,

@@ -106,7 +106,8 @@ class AdamAndMuon(torch.optim.Optimizer):
         for whole, matrices in self._fused.items():
             assert whole.grad is not None, "each of them is trained"
             kept = self.state[whole] = self.state[whole] or {"momentum_buffer": torch.zeros_like(whole)}
-            rows = (each.chunk(len(matrices)) for each in (whole.data, whole.grad, kept["momentum_buffer"]))
+            sizes = [len(matrix) for matrix in matrices]
+            rows = (each.split(sizes) for each in (whole.data, whole.grad, kept["momentum_buffer"]))
             for matrix, values, gradient, momentum in zip(matrices, *rows, strict=True):
                 matrix.data, matrix.grad, self.state[matrix] = values, gradient, {"momentum_buffer": momentum}
         for part in self._parts:
@@ -134,7 +135,8 @@ def adam_and_muon(model: nn.Module, settings: TrainingConfig) -> AdamAndMuon:
     mine = [p for p in model.parameters() if id(p) in inside and p.requires_grad]
     others = [p for p in model.parameters() if id(p) not in inside]
     joined = {p for name, p in model.named_parameters() if name.endswith("qkv.weight")}
-    fused = {p: [nn.Parameter(rows) for rows in p.data.chunk(3)] for p in mine if p in joined}
+    sizes = {p: [p.shape[1], *[(len(p) - p.shape[1]) // 2] * 2] for p in mine if p in joined}  # keys may be narrower
+    fused = {p: [nn.Parameter(rows) for rows in torch.split(p.data, sizes[p])] for p in sizes}
     group = {"params": [matrix for p in mine for matrix in fused.get(p, [p])], "factor": 1.0, "released": None}
     muon = Muon([group], lr=settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
     return AdamAndMuon(adam(model, settings, [Rated(1.0, others)]), muon, fused)

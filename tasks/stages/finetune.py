@@ -15,7 +15,6 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig
-from gptcore.config.operations import network_flops
 from gptcore.families import FAMILIES
 from gptcore.nlu.metrics import needs_threshold
 from gptcore.nlu.registry import REGISTRY, TaskSpec, recorded_task, task_settings
@@ -140,8 +139,8 @@ class FinetuneRequest(Training[Score]):
         n_tokens = epochs * train.tokens * rows / max(1, train.rows)
         beside = 0.0
         if config.taught and (teacher := teacher_of(store, self.checkpoint)) is not None:
-            beside = network_flops(network_of(store, teacher), model.n_ctx, told) / 3
-        each = network_flops(model, model.n_ctx, told) + beside
+            beside = network_of(store, teacher).flops_per_token(model.n_ctx, told) / 3
+        each = model.flops_per_token(model.n_ctx, told) + beside
         return Work(each * n_tokens, epochs * rows / config.batch_size)
 
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig, NetworkConfig, PretrainConfig, preset_named
 from gptcore.config.distillation import DistilConfig
-from gptcore.config.operations import MASK_SHARE
+from gptcore.config.training import MASK_SHARE
 from gptcore.data.feed import Objective
 from gptcore.families import FAMILIES
 from gptcore.models.network import Network, build_model

@@ -15,7 +15,7 @@ from torch import Tensor
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.config import ModelConfig, PretrainConfig, preset_named
-from gptcore.config.operations import network_flops, pretraining_flops
+from gptcore.config.operations import pretraining_flops
 from gptcore.data.sampler import IGNORE_INDEX, WindowSampler
 from gptcore.data.shards import Shards
 from gptcore.machine import process
@@ -218,7 +218,7 @@ def test_its_presets_are_gpt2s_but_for_the_objective() -> None:
 
 
 def test_its_operations_count_the_words_that_reach_the_vocabulary() -> None:
-    whole, told = network_flops(MODEL, N_CTX), network_flops(MODEL, N_CTX, 0.15)
+    whole, told = MODEL.flops_per_token(N_CTX), MODEL.flops_per_token(N_CTX, 0.15)
     found = pretraining_flops(MODEL, CONFIG, 20) / (20 * 8 * N_CTX)
     assert found == pytest.approx((whole + told) / 2)
 

@@ -11,7 +11,7 @@ import pytest
 
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, ModelConfig, PretrainConfig, preset_named
-from gptcore.config.operations import network_flops, pretraining_flops, share_seen
+from gptcore.config.operations import pretraining_flops, share_seen
 from gptcore.nlu.registry import task_settings, task_spec
 from tasks.jobs import devices
 from tasks.papers.abstracts.stages import AdaptRequest
@@ -92,7 +92,7 @@ def test_a_pre_training_on_hidden_words_counts_those_alone_and_a_generators_work
 def test_short_sequences_come_first_and_are_counted_as_such() -> None:
     model = preset_named("demo", {"family": "bert"}).model
     config = PretrainConfig(batch_size=2, short_length=32, short_share=0.75)
-    of = {length: 2 * length * network_flops(model, length, 0.15) for length in (32, 96)}
+    of = {length: 2 * length * model.flops_per_token(length, 0.15) for length in (32, 96)}
     assert pretraining_flops(model, config, 100, 75) == pytest.approx(75 * of[32])
     assert pretraining_flops(model, config, 100) == pytest.approx(75 * of[32] + 25 * of[96])
     assert share_seen(model, config, 100, 75) == pytest.approx(75 * 32 / (75 * 32 + 25 * 96))
@@ -171,7 +171,7 @@ def test_a_student_counts_its_teachers_forward_pass_and_every_words_scores(store
     taught = request.work
     alone = pretraining_flops(dataclasses.replace(preset.model, n_vocab=40_478), config, 100)
     student = dataclasses.replace(preset.model, n_vocab=40_478)
-    more = network_flops(its, 96) / 3 + network_flops(student, 96) - network_flops(student, 96, 0.15)
+    more = its.flops_per_token(96) / 3 + student.flops_per_token(96) - student.flops_per_token(96, 0.15)
     assert taught.operations - alone == pytest.approx(100 * config.batch_size * 96 * more)
     assert taught.updates == 100
     dataset = made(store, "dataset", {"splits": {"train": {"rows": 320, "tokens": 3200}}}, **SETTINGS)
@@ -182,6 +182,6 @@ def test_a_student_counts_its_teachers_forward_pass_and_every_words_scores(store
     first, second = (
         FinetuneRequest(store, "rte", dataset, checkpoint, each, "arm", teacher=teacher).work for each in (plain, tuned)
     )
-    forward = network_flops(its, 96, 0.0) / 3 * 3 * 3200
+    forward = its.flops_per_token(96, 0.0) / 3 * 3 * 3200
     assert second.operations == pytest.approx(3 * first.operations + forward)
     assert second.updates == 3 * first.updates

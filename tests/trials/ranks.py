@@ -33,7 +33,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from gptcore.config import ModelConfig
-from gptcore.config.operations import network_flops
 from gptcore.data.feed import Update
 from gptcore.machine.distributed import World, join_world, whole
 from gptcore.training.checkpoint import model_tensors, save
@@ -152,7 +151,7 @@ _GPT1 = ModelConfig(n_vocab=40478)  # the paper's
 _LARGE = dataclasses.replace(_GPT1, n_vocab=50257, n_ctx=1024, n_layer=48, n_head=25, n_embd=1600, n_inner=6400)
 _GPT1_ALONE = 313_000.0
 """Tokens a second of an H100, not compiled: infra/docs/results/gpu.md."""
-_LARGE_ALONE = 0.237 * _PEAK / network_flops(_LARGE, 1024)
+_LARGE_ALONE = 0.237 * _PEAK / _LARGE.flops_per_token(1024)
 """Assumed: the MFU that GPT-2 345M had on an H100, not compiled."""
 _CASES = [
     Case("GPT-1 117M, DDP", _GPT1, 64, False, 1, 1, _GPT1_ALONE),
@@ -201,7 +200,7 @@ def _predictions(link: float) -> None:
         compute = case.micro_batches * case.sequences * case.model.n_ctx / case.alone
         transfer = transfer_seconds(counted, case.ranks, link)
         seconds = update_seconds(compute, transfer, case.sharded, case.micro_batches)
-        mfu = case.tokens / seconds * network_flops(case.model, case.model.n_ctx) / (case.ranks * _PEAK)
+        mfu = case.tokens / seconds * case.model.flops_per_token(case.model.n_ctx) / (case.ranks * _PEAK)
         row(
             case.name, case.ranks, f"{case.tokens:,}", f"{case.micro_batches} x {case.sequences} x {case.model.n_ctx}",
             sum(counted.calls.values()), f"{counted.wire(case.ranks) / GB:.2f}", f"{counted.peak / GB:.1f}",

@@ -19,7 +19,6 @@ from prefect import Task, task
 from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded
-from gptcore.config.operations import network_flops
 from gptcore.families import recorded_family
 from gptcore.papers.abstracts.config import TITLES, AdaptConfig, SamplingConfig
 from gptcore.papers.abstracts.documents import (
@@ -232,7 +231,7 @@ class AdaptRequest(Training[Artifact]):
         config, model = self.config, network_of(self.store, self.checkpoint)
         n_tokens = config.epochs * self.encoded.tokens["train"]
         updates = n_tokens / (config.block_size * config.batch_size * config.accumulation)
-        return Work(network_flops(model, model.n_ctx, 1.0) * n_tokens, updates)
+        return Work(model.flops_per_token(model.n_ctx, 1.0) * n_tokens, updates)
 
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:
         """What the training's process is told."""
