@@ -103,7 +103,7 @@ class DistilConfig(Checked):
 
 
 def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: NetworkConfig, where: str) -> None:
-    """See that a student can learn from a teacher, by the settings of both alone.
+    """Refuse a teacher that a student cannot learn from, by the settings of both alone.
 
     :param where: what holds the teacher, for the error message.
     :raises InputError: the first thing that does not fit.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gptcore.base.errors import InputError
 from gptcore.base.settings import Checked, derived, replace_settings, setting, share, size
 from gptcore.families import FAMILIES, recorded_family, with_family
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from gptcore.config.training import PretrainConfig
 
 LAYER_NORM_EPSILON = 1e-5  # original code

@@ -35,7 +35,7 @@ def share_seen(model: NetworkConfig, config: PretrainConfig, total_steps: int, s
 def _phases(
     model: NetworkConfig, config: PretrainConfig, total_steps: int, steps: float
 ) -> tuple[tuple[float, int], ...]:
-    """Of the first updates how many have short sequences, and of which length; then the same of whole ones."""
+    """How many of the first updates have short sequences, and how long these are; then the same of whole ones."""
     first_long = round(config.share_of_short * total_steps) if config.short_length is not None else 0
     n_short = min(steps, first_long)
     short = min(config.short_length or model.n_ctx, model.n_ctx)

@@ -22,8 +22,6 @@ SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room fo
 LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
 POOLINGS = ("last", "mean")
-MASK_SHARE = 0.15
-"""The share of the positions that are told in pre-training on hidden words (BERT, section 3.1)."""
 NGRAM_PIECES = 5
 """The longest n-grams that a task's model may have beside its network."""
 SELECTIONS = {
@@ -167,7 +165,7 @@ class PretrainConfig(SteppedConfig):
             raise InputError(f"pretrain.short_share = {self.short_share} without pretrain.short_length, expected both")
 
     def require_family(self, name: str, where: str) -> None:
-        """See that a family's objective reads all settings that are there.
+        """Refuse settings that a family's objective does not read.
 
         :param where: "file: section", which messages begin with.
         :raises InputError: naming the first that it does not; an encoder with GPT-1's released Adam.
@@ -191,8 +189,8 @@ class PretrainConfig(SteppedConfig):
 
     @property
     def share_of_masked(self) -> float:
-        """Share of the tokens that are hidden, where any are."""
-        return MASK_SHARE if self.mask_share is None else self.mask_share
+        """Share of the tokens that are hidden, where any are (BERT, section 3.1)."""
+        return 0.15 if self.mask_share is None else self.mask_share
 
     @property
     def repeating(self) -> tuple[int, float]:
@@ -313,7 +311,7 @@ class FinetuneConfig(TrainingConfig):
                 raise InputError(f"finetune.{name} = {value} without finetune.{needed}, expected both")
 
     def require_family(self, name: str, where: str) -> None:
-        """See that a family's networks can be fine-tuned so.
+        """Refuse what a family's networks cannot be fine-tuned with.
 
         :param where: "file: section", which messages begin with.
         :raises InputError: GPT-1's auxiliary objective or released recipe, and a family that predicts no next token;

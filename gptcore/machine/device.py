@@ -32,10 +32,12 @@ _DENSE_BF16_PEAKS = {
     "A100": 312e12,
 }
 _WIDTH = {"cpu": 1024, "cuda": 8192}
-"""Of square matrices: wide enough that the device is busy with products, small enough that one takes milliseconds."""
+"""The width of square matrices: wide enough that the device is busy with products, small enough that one takes
+milliseconds."""
 _TIMED_SECONDS = 0.3
 _COMPILED_OPERATIONS = {"cpu": 1e14, "cuda": 1e17}
-"""Of a training, forward and backward: ten minutes of an H100 at 20 % of its peak, four of two cores of an EPYC."""
+"""Operations of a training, forward and backward: ten minutes of an H100 at 20 % of its peak, four of two cores of an
+EPYC."""
 _VECTOR_FUNCTIONS = ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "erf", "sin", "cos")
 
 

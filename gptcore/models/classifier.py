@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -160,30 +161,15 @@ class Classifier(nn.Module, ABC):
         where = folder / "config.json"
         require(where.is_file(), f"{folder}: no config.json; expected the model folder of a fine-tuning run")
         config = read_object(where, "the settings of a fine-tuned model")
-        require("head" in config, f"{where}: no entry 'head'; expected a fine-tuned model, not a pre-trained one")
-        head = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
-        head["form"] = _RECORDED_BEFORE.get(head["form"], head["form"])
-        rate, longest = head.get("clf_pdrop"), head.get("ngrams")
-        if (
-            head["form"] not in FORMS
-            or not 0 < head["n_outputs"] <= LARGEST_SIZE
-            or isinstance(rate, bool)
-            or not isinstance(rate, int | float)
-            or head.get("pooling") not in (None, "mean")
-            or longest not in (None, *range(1, NGRAM_PIECES + 1))
-            or head.get("words", False) not in (False, bool(FORMS[head["form"]].word_reader))
-        ):
-            named = "form, n_outputs, clf_pdrop, pooling, words and ngrams"
-            raise InputError(f"{where}: head: found {head!r:.200}, expected {named}")
+        head, longest = _recorded_head(config, where)
         network = network_config(config.get("model"), f"{where}: model")
         kind: type[Classifier] = FAMILIES[network.family].part("head")
         tensors = ModelFolder(str(folder)).safetensors("model.safetensors")
         if network.layers > len(tensors):
             raise InputError(f"{folder}: {len(tensors)} tensors, expected more for the blocks of {where}")
-        given = str(where), Head(head["form"], head["n_outputs"], rate, head.get("pooling"), head.get("words", False))
 
         def made() -> Classifier:
-            classifier = kind.over(build_model(network), *given)
+            classifier = kind.over(build_model(network), str(where), head)
             edges = torch.zeros(network.n_vocab + network.n_special, dtype=torch.uint8)
             classifier.ngrams = NGrams(longest, classifier.n_outputs, edges) if longest else None
             return classifier
@@ -197,6 +183,31 @@ class Classifier(nn.Module, ABC):
         model = made()
         model.load_state_dict(tensors)
         return model.eval(), config
+
+
+def _recorded_head(config: Mapping[str, Any], where: Path) -> tuple[Head, int | None]:
+    """The head that a model's ``config.json`` records, and how long the n-grams are that it counts, if any.
+
+    :raises InputError: there is none, or one that no fine-tune makes.
+    """
+    require("head" in config, f"{where}: no entry 'head'; expected a fine-tuned model, not a pre-trained one")
+    found = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
+    form = _RECORDED_BEFORE.get(found["form"], found["form"])
+    rate: Any = found.get("clf_pdrop")
+    longest, words = found.get("ngrams"), found.get("words", False)
+    possible = (
+        form in FORMS
+        and 0 < found["n_outputs"] <= LARGEST_SIZE
+        and isinstance(rate, int | float)
+        and not isinstance(rate, bool)
+        and found.get("pooling") in (None, "mean")
+        and longest in (None, *range(1, NGRAM_PIECES + 1))
+        and words in (False, bool(FORMS[form].word_reader))
+    )
+    if not possible:
+        named = "form, n_outputs, clf_pdrop, pooling, words and ngrams"
+        raise InputError(f"{where}: head: found {dict(found, form=form)!r:.200}, expected {named}")
+    return Head(form, found["n_outputs"], rate, found.get("pooling"), words), longest
 
 
 def mean_state(states: Tensor, ends: Tensor) -> Tensor:

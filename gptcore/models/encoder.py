@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.config import EncoderConfig
-from gptcore.config.training import MASK_SHARE
+from gptcore.config import EncoderConfig, PretrainConfig
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
 from gptcore.models.network import LayerStates, Network
 from gptcore.text.tokenizer import Specials
@@ -260,7 +259,7 @@ class Encoder(Network):
         """See :meth:`Network.flops_per_token`: of the words' head, the share of positions that reach it in BERT's
         pre-training; entities, a few a sequence, are not counted.
         """
-        return self.config.flops_per_token(n_positions, MASK_SHARE)
+        return self.config.flops_per_token(n_positions, PretrainConfig().share_of_masked)
 
 
 def without_heads(config: EncoderConfig) -> EncoderConfig:

@@ -28,8 +28,8 @@ from gptcore.models.products import linear
 _NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """What weights are kept as."""
 _MULTIPLES = {"cuda": 64}
-"""Of what a table's number of rows is to be a multiple: the released ones have 40,478, 50,257 and 30,522, with which an
-update of GPT-1 takes an H100 1.15 times as long."""
+"""What the number of a table's rows is to be a multiple of: the released ones have 40,478, 50,257 and 30,522, with
+which an update of GPT-1 takes an H100 1.15 times as long."""
 
 
 class LayerStates(NamedTuple):
@@ -157,7 +157,7 @@ class Network(nn.Module, ABC):
         return self.fill(tensors, url)
 
     def require(self, tensors: Mapping[str, Tensor], url: str) -> None:
-        """See that ``tensors`` are this network's.
+        """Refuse tensors that are not this network's.
 
         :raises InputError: if one is missing, of another shape or no weights; names ``url``.
         """

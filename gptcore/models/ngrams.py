@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from gptcore.text.word_edges import BEGINS, ENDS
 
 BUCKETS = 1 << 16
-"""Of grams, wherever they stand."""
+"""How many buckets n-grams are told apart by, wherever they stand."""
 SIDES = 3
 FIRST, SECOND, BOTH = range(SIDES)
 """Which texts have one: that before the delimiter alone, that behind it alone, both."""
 ROWS = SIDES * BUCKETS + 1
-"""Of the table: of each bucket one for each side; the last is padding."""
+"""How many rows the table has: one for each bucket and side; the last is padding."""
 _FACTOR, _PRIME = 1_000_003, (1 << 31) - 1
 _LEAST = 1e-9
 

@@ -28,7 +28,7 @@ _LARGEST_FILE = 1 << 31  # bytes that one protocol buffer holds
 
 
 def require_onnx(where: str = "--format onnx") -> None:
-    """See that the packages of the extra `onnx` are installed.
+    """Refuse to go on without the packages of the extra `onnx`.
 
     :param where: what asks for them, which the message begins with.
     :raises InputError: one is not.

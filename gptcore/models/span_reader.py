@@ -22,7 +22,7 @@ from gptcore.models.tagger import WordLooks
 
 _PDROP = 0.2
 _REACHES = (1, 2, 4, 8)
-"""Of a position's two neighbours in each window."""
+"""How far from a position its two neighbours in each window stand."""
 _AROUND = (5, 11, 31)
 """Positions over which what is met is added up."""
 _MARKS = 2 + len(_AROUND)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig, NetworkConfig, PretrainConfig, preset_named
 from gptcore.config.distillation import DistilConfig
-from gptcore.config.training import MASK_SHARE
+from gptcore.config.training import PretrainConfig
 from gptcore.data.feed import Objective
 from gptcore.families import FAMILIES
 from gptcore.models.network import Network, build_model
@@ -37,7 +37,7 @@ def micro_batch(config: NetworkConfig, rows: int) -> dict[str, Tensor]:
     if not isinstance(config, EncoderConfig):
         marks = {"words": torch.ones_like(tokens, dtype=torch.bool), "whole": torch.arange(rows) % 2 > 0}
         return {"inputs": tokens, "tokens": tokens, "targets": text[:, 1:].contiguous(), **marks, **weights}
-    n_told = round(MASK_SHARE * tokens.numel())
+    n_told = round(PretrainConfig().share_of_masked * tokens.numel())
     places = torch.randperm(tokens.numel(), generator=draws)[:n_told].sort().values
     batch = {
         "tokens": tokens,
