@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from gptcore.config import EncoderConfig, NetworkConfig, PretrainConfig, preset_named
 from gptcore.config.distillation import DistilConfig
-from gptcore.config.training import PretrainConfig
 from gptcore.data.feed import Objective
 from gptcore.families import FAMILIES
 from gptcore.models.network import Network, build_model
