@@ -105,7 +105,7 @@ down: ## stop them
 status: ## what is running, and where
 	@$(BIN)/gptmill status
 
-prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py flows/papers/analyses/analyses.toml
+prefect.yaml: $(VENV)/.runtime flows/deployments/catalog.py $(wildcard flows/papers/*/plugin.toml)
 	@$(BIN)/python -m flows.deployments.catalog > $@
 
 bench: $(VENV)/.dev ## what this machine does a second, beside what people would use without gptmill

@@ -12,6 +12,8 @@ from typing import Any, cast
 FORMER = {
     "flows.abstracts": "flows.papers.abstracts.flow",
     "flows.analysis": "flows.papers.analyses",
+    "flows.analysis.entities": "flows.papers.graphs.entities",
+    "flows.analysis.students": "flows.papers.students.analyses",
     "flows.distil": "flows.papers.students.flow",
     "flows.few_shot": "flows.papers.prompting.flow",
     "flows.knowledge": "flows.papers.graphs.flow",

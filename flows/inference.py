@@ -7,13 +7,12 @@ from a folder with a model, together with the folder of its tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from flows.forms.references import WORDS, any_model, fine_tuned_model, in_store
+from flows.forms.references import WORDS, any_model, fine_tuned_model
 from gptcore.base.errors import InputError, require
-from gptcore.base.settings import replace_settings
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import inference
 from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
@@ -24,20 +23,15 @@ from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
 from gptcore.models.files.folder import ModelFolder, export_release
 from gptcore.models.files.layout import export_classifier, export_hugging_face
-from gptcore.models.network import LanguageModel, Network, load_language_model, load_model, next_token_network
+from gptcore.models.network import LanguageModel, Network, load_model, next_token_network
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import TYPED, labelled_rows, own_lines, own_table
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
-from gptcore.papers.abstracts.config import SamplingConfig
-from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
-from gptcore.papers.graphs.reasoner import Reasoner
 from gptcore.text.tokenizer import Tokenizer
-from tasks.papers.graphs.counts import GraphCounts
 from tasks.store.artifact import Artifact
-from tasks.store.counts import TrainingCounts
-from tasks.store.lineage import ancestor, home_of, model_files, tokenizer_of
+from tasks.store.lineage import ancestor, home_of, model_files
 from tasks.store.store import Store
 
 
@@ -96,37 +90,6 @@ def _task_model(store: Store, task: str, model: str, tokenizer: str) -> TaskMode
         found = TaskModel(*_files(fine_tuned_model(store, model, task)))
     require(found.spec.name == task, f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return found
-
-
-def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Answer JSON lines with a task's best KagNET on dev rows, and say why; see :mod:`gptcore.evaluation.inference`.
-
-    Each answer says "by" which one, on which graph.
-
-    :raises InputError: the store has none of this version, whose networks are others, or a broken row.
-    """
-    from tasks.stages.stage import VERSIONS  # brings Prefect, which nothing else here needs
-
-    known = [found for found in store.newest("kagnet") if found.manifest["version"] == VERSIONS["kagnet"]]
-    asked = ((found, store.manifest(ancestor(store, found.artifact, "grounded"))) for found in known)
-    records = [found for found, grounded in asked if grounded["config"]["task"] == task]
-    if not records:
-        said = f"--explain: found no KagNET for {task} in {store.url} that this version has trained"
-        raise InputError(f"{said}, expected one; gptmill reason makes it")
-    scores = [TrainingCounts.parse(found.manifest["counts"]).figures["dev/score"] for found in records]
-    best = records[scores.index(max(scores))]  # of equals the newest
-    stages = ("grounded", "graph", "vectors", "finetune")
-    grounded, graph, vectors, model = (ancestor(store, best.artifact, stage) for stage in stages)
-    reasoner = Reasoner(
-        store.local(best.artifact),
-        TaskModel(*_files(model)),
-        store.local(graph),
-        store.local(vectors),
-        replace_settings(KagNETConfig(), best.manifest["config"]["kagnet"], "kagnet"),
-        replace_settings(GroundingConfig(), store.manifest(grounded)["config"]["grounding"], "grounding"),
-    )
-    by = f"{best.artifact.short} on {GraphCounts.of(store, graph).name}"
-    return ({**answer, "by": by} for answer in reasoner.answers(lines))
 
 
 _OF_TASKS = ("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")
@@ -195,33 +158,6 @@ def _network(store: Store, model: str, tokenizer: str) -> tuple[Network, Path, T
 def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
     folder, words = model_files(artifact)
     return folder, Tokenizer.load(str(words))
-
-
-def write_abstracts(
-    store: Store, model: str | None, titles: Sequence[str], sampling: SamplingConfig
-) -> list[tuple[str, str]]:
-    """An abstract under each title, by a model of stage `adapt`; "..." behind one that the most tokens have cut.
-
-    :param model: its digest (or beginning) or address; None: the one whose abstracts the store got last.
-    :raises InputError: no such model.
-    """
-    from gptcore.papers.abstracts.write import write_abstracts as write
-
-    artifact = abstracts_model(store, model)
-    network = load_language_model(str(store.local(artifact, "model"))).to(pick_device(0)).eval()
-    words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
-    written = write(network, words, titles, sampling)
-    return [(item.title, item.abstract + ("" if item.ended else " ...")) for item in written]
-
-
-def abstracts_model(store: Store, model: str | None) -> Artifact:
-    """A model of stage `adapt` by any name of it; None: whose abstracts the store got last.
-
-    :raises InputError: no such model.
-    """
-    if model:
-        return store.resolve(in_store(store, model, ("adapt",)), "adapt")
-    return ancestor(store, store.resolve("latest", "written"), "adapt")
 
 
 def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "", int8: bool = False) -> list[str]:

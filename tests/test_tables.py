@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("tables.json")
-FORMS = ("flows.papers.abstracts.forms", "flows.papers.graphs.forms", "flows.forms.parameters")
+FORMS = (
+    "flows.papers.abstracts.forms",
+    "flows.papers.graphs.forms",
+    "flows.papers.prompting.forms",
+    "flows.papers.students.forms",
+    "flows.papers.sweep.forms",
+    "flows.forms.parameters",
+)
 """Modules whose forms' defaults are looked at; of the others that the file names, the constants."""
 
 

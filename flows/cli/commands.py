@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.run import fill, print_tables, run, run_board, run_flow, show_board
-from flows.forms.readers import config_file, listed, task_name, task_names, toml_file
+from flows.cli.run import fill, print_tables, run, run_board, run_flow, show_board, store_of
+from flows.forms.readers import listed, task_name, task_names
 from gptcore.base.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def pretrain(options: argparse.Namespace) -> None:
     if not options.manifest:
-        run_flow("flows.pretrain.pretrain", "PretrainParameters", "address", options)
+        run_flow("flows.pretrain:pretrain", "PretrainParameters", "address", options)
         return
     filled = fill("PretrainParameters", options)
     from flows.pretrain import asked_for
@@ -48,68 +48,11 @@ def finetune(options: argparse.Namespace) -> None:
 
 
 def analysis(options: argparse.Namespace) -> None:
-    from flows.papers.analyses import analyses
+    from flows.analyses import analyses
 
     chosen = analyses()[options.name]
     filled = fill(chosen.form, options)
     print_tables(run(chosen.load(), filled, options))
-
-
-def sweep(options: argparse.Namespace) -> None:
-    from flows.forms.settings import sweep_on
-    from gptcore.papers.sweep.plan import read_plan
-
-    plan = toml_file(options.file, "")
-    table, _ = sweep_on(_store(options), plan, options.checkpoint)
-    read_plan(table, options.file, bool(options.checkpoint))  # its errors name the file
-    filled = fill("SweepParameters", options, {"sweep": plan})
-    from flows.papers.sweep.flow import sweep
-
-    print(run(sweep, filled, options).text(), end="")
-
-
-def abstracts(options: argparse.Namespace) -> None:
-    if options.action == "generate":
-        _write_abstracts(options)
-        return
-    if options.title or options.model or options.seed is not None:
-        raise InputError("--title, --model, --seed: expected `gptmill abstracts generate` before them")
-    tables = options.action == "tables"
-    if options.titles is not None and tables:
-        raise InputError("--titles: nothing is written for tables; expected `gptmill abstracts` before it")
-    require(tables or not options.only, "--only: expected `gptmill abstracts tables` before it")
-    form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
-    filled = fill(form, options)
-    from flows.papers.abstracts.checks import check_blocks
-    from flows.papers.abstracts.forms import OnPapers
-
-    assert isinstance(filled, OnPapers)
-    check_blocks(filled, section)
-    from flows.papers.abstracts.flow import abstracts, abstracts_tables
-    from flows.trainings.failures import CellsFailed
-
-    try:
-        made = run(abstracts_tables if tables else abstracts, filled, options)
-    except CellsFailed as error:
-        print_tables(error.tables)
-        raise
-    print_tables(made)
-
-
-def _write_abstracts(options: argparse.Namespace) -> None:
-    from flows.forms.settings import chosen_sampling
-    from flows.inference import write_abstracts
-
-    require(options.title, 'gptmill abstracts generate: found no --title, expected one or more: --title "..."')
-    trained = ("arxiv", "checkpoint", "corpus", "categories", "beside", "titles", "only", "nproc", "jobs", "out")
-    if odd := [name for name in trained if getattr(options, name)]:
-        raise InputError(f"gptmill abstracts generate: --{odd[0]} says nothing to a model that is there")
-    store = _store(options)
-    sampling = chosen_sampling(
-        options.preset or "paper", {} if options.config is None else config_file(options.config), options.seed
-    )
-    for title, abstract in write_abstracts(store, options.model or None, options.title, sampling):
-        print(f"{title}\n\n{abstract}\n")
 
 
 # --- what looks at models and boards
@@ -118,7 +61,7 @@ def _write_abstracts(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     from flows.forms.references import named_task
 
-    named = named_task(_store(options), options.task)
+    named = named_task(store_of(options), options.task)
     task = options.task if options.file else task_name(options.task)
     store = _look_up_model(options, named)
     if options.file:
@@ -141,7 +84,7 @@ def evaluate(options: argparse.Namespace) -> None:
 def zero_shot(options: argparse.Namespace) -> None:
     from flows.cli.models import rows_scored, zero_shot
 
-    store = _store(options)
+    store = store_of(options)
     if options.max_rows is not None and options.max_rows < 1:
         raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
     tasks = listed(options.tasks)
@@ -156,25 +99,19 @@ def predict(options: argparse.Namespace) -> None:
     from flows.cli.files import check_answers_file, check_table
     from flows.forms.references import named_task
 
-    store = _store(options)
+    store = store_of(options)
     task = named_task(store, options.task, in_folder=bool(options.tokenizer))
-    if options.explain:
-        require(not options.file and not options.out, "--explain: found a file, expected JSON lines on standard input")
-        if options.tokenizer or options.model:
-            raise InputError("--explain: KagNET has its own model of the texts; expected no --model beside it")
-    else:
-        check_answers_file(options.file, options.out, options.force)
-        _look_up_model(options, task)
-        if options.file and not options.tokenizer:  # of a model in a folder it alone knows its task
-            check_table(store, options.model, options.file)
-    from flows.inference import answer_table, explain, predict
+    check_answers_file(options.file, options.out, options.force)
+    _look_up_model(options, task)
+    if options.file and not options.tokenizer:  # of a model in a folder it alone knows its task
+        check_table(store, options.model, options.file)
+    from flows.inference import answer_table, predict
     from gptcore.evaluation.tables import json_line, write_table
 
-    lines, model = sys.stdin.buffer, (options.model, options.file or sys.stdin.buffer, options.tokenizer)
-    if options.explain:
-        answers = explain(store, task, lines)
+    if options.file or options.out:
+        answers = answer_table(store, task, options.model, options.file or sys.stdin.buffer, options.tokenizer)
     else:
-        answers = (answer_table if options.file or options.out else predict)(store, task, *model)
+        answers = predict(store, task, options.model, sys.stdin.buffer, options.tokenizer)
     if options.out:
         print(f"{options.out}: {write_table(Path(options.out), answers, options.file):,} rows", file=sys.stderr)
         return
@@ -214,7 +151,7 @@ def generate(options: argparse.Namespace) -> None:
 def submission(options: argparse.Namespace) -> None:
     from flows.cli.models import submission
 
-    store, tasks = _store(options), task_names(options.tasks)
+    store, tasks = store_of(options), task_names(options.tasks)
     report = submission(store, options.checkpoint, options.out, options.datasets, tasks)
     for name, counts in report["files"].items():
         print(f"{name:<12} {counts['rows']:>7} rows")
@@ -260,12 +197,6 @@ def report(options: argparse.Namespace) -> None:
     print(write_report(Tracker(), Path(options.out)))
 
 
-def _store(options: argparse.Namespace) -> Store:
-    from flows.forms.checks import check_addresses
-
-    return check_addresses(vars(options))
-
-
 def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
     """See that ``--model`` is there, before torch is imported, and say which one it is where that was not typed.
 
@@ -277,7 +208,7 @@ def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
     """
     from flows.forms.references import any_model, fine_tuned_model, model_in_words
 
-    store, ref = _store(options), options.model or "best"
+    store, ref = store_of(options), options.model or "best"
     if getattr(options, "tokenizer", ""):  # the model is a folder: whoever loads it says what is wrong with it
         require(options.model, "--tokenizer: found no --model beside it, expected the model's folder")
         return store

@@ -12,8 +12,8 @@ from pathlib import Path
 from string import Template
 from typing import Any, NoReturn
 
-from flows.cli import commands
 from flows.cli.run import call, next_lines, run_flow
+from flows.plugins import added, ordered
 from flows.servers.environment import LIGHT_STORE, PORTS
 from gptcore.base.errors import InputError, near, nearest
 
@@ -25,7 +25,7 @@ _VERBOSE = {"name": "--verbose", "help": "Prefect's own lines in place of a line
 
 @dataclass(frozen=True)
 class Command:
-    """A command as `commands.toml` declares it; the head of that file says what each field means."""
+    """A command as `commands.toml` or a plugin declares it; the head of that file says what each field means."""
 
     name: str
     text: str
@@ -34,29 +34,43 @@ class Command:
     flow: str = ""
     prints: str = ""
     calls: str = ""
+    takes: tuple[str, ...] | None = None
     arguments: tuple[Mapping[str, Any], ...] = ()
     description: str = ""
     next: tuple[tuple[str, str], ...] = ()
     epilog: str | None = None
+    after: str = ""
     below: tuple[Command, ...] = ()
 
     @property
     def called(self) -> Callable[[argparse.Namespace], None]:
+        """What runs the command with its parsed options."""
         if self.flow:
             return partial(run_flow, self.flow, self.forms[0], self.prints)
-        if self.calls:
-            return partial(call, self.calls)
-        found: Callable[[argparse.Namespace], None] = getattr(commands, self.name.replace("-", "_"))
-        return found
+        own = f"flows.cli.commands:{self.name.replace('-', '_')}"
+        instead = {
+            _attribute(argument["name"]): argument["calls"] for argument in self.arguments if "calls" in argument
+        }
+        return partial(call, self.calls or own, self.takes, instead)
 
 
 def read_commands() -> tuple[Command, ...]:
-    """Every command, in the order of `gptmill --help`."""
+    """The core's commands and those of plugins, in the order of `gptmill --help`."""
     text = Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(Template(text).substitute(PORTS, store=LIGHT_STORE))
     shared, groups = tables.pop("shared"), tables.pop("groups")
-    found = (_command(name, {**table, "group": groups[table["group"]]}, shared) for name, table in tables.items())
-    return tuple(sorted(found, key=lambda command: [*groups.values()].index(command.group)))
+    theirs = added("commands")
+    names = ordered(tables, theirs)
+    tables = {**theirs, **tables}
+    for name, options in added("options").items():
+        tables[name] = {**tables[name], "arguments": [*tables[name].get("arguments", ()), *options]}
+    commands = (_command(name, {**tables[name], "group": groups[tables[name]["group"]]}, shared) for name in names)
+    return tuple(sorted(commands, key=lambda command: [*groups.values()].index(command.group)))
+
+
+def _attribute(option: str) -> str:
+    """The attribute of the parsed options that argparse gives an option's value."""
+    return option.lstrip("-").replace("-", "_")
 
 
 def listed(commands: Iterable[Command]) -> str:
@@ -135,12 +149,12 @@ class CommandParser(Parser):
 def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
     """Give a command's parser its options, and the commands that may follow it."""
     for argument in arguments_of(command):
-        settings = {key: value for key, value in argument.items() if key != "names"}
+        settings = {key: value for key, value in argument.items() if key not in ("names", "calls")}
         if settings.get("choices") == "analyses":
-            from flows.papers.analyses import analyses
+            from flows.analyses import analyses
 
-            settings["choices"] = list(found := analyses())
-            told = "\n\n".join(f"{name}\n{analysis.described()}" for name, analysis in found.items())
+            settings["choices"] = list(offered := analyses())
+            told = "\n\n".join(f"{name}\n{analysis.described()}" for name, analysis in offered.items())
             parser.description = f"{parser.description}\n\n{told}"
         if (kind := settings.get("type")) in _TYPES:
             settings["type"] = _TYPES[kind]

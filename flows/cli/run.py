@@ -11,10 +11,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
-from importlib import import_module
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flows.plugins import named
 from flows.servers.environment import default_store
 from gptcore.base.errors import InputError, nearest
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from flows.forms.fields import Form
     from tasks.report.analysis import Analysis
     from tasks.report.leaderboard import Leaderboard
+    from tasks.store.store import Store
 
 
 def run_flow(flow: str, form: str, prints: str, options: argparse.Namespace) -> None:
     """Fill a form, run its flow, and print the result.
 
-    :param flow: its module and name, imported once the form is found good.
+    :param flow: "module:flow", imported once the form is found good.
     :param prints: what the result is: a board, tables, or an artifact, of which the address is printed.
     """
     filled = fill(form, options)
-    module, _, name = flow.rpartition(".")
-    found = getattr(import_module(module), name)
+    chosen = named(flow)
     if prints == "board":
         from flows.trainings.failures import SomeFailed, SomeInputsBad
         from tasks.report.suites import kept_leaderboard
 
         try:
-            board, page = run_board(found, filled, options)
+            board, page = run_board(chosen, filled, options)
         except (SomeFailed, SomeInputsBad) as error:  # after the board of the others is printed
             show_board(error.board, kept_leaderboard()[1])
             raise
         show_board(board, page)
     elif prints == "tables":
-        print_tables(run(found, filled, options))
+        print_tables(run(chosen, filled, options))
     else:
-        artifact = run(found, filled, options)
+        artifact = run(chosen, filled, options)
         options.model = artifact.short
         print(artifact.url)
 
@@ -72,14 +72,28 @@ def say_next(options: argparse.Namespace) -> None:
         print(f"\n{lines}", file=sys.stderr)
 
 
-def call(function: str, options: argparse.Namespace) -> None:
-    """Call a function with some of the options.
+def call(function: str, takes: Sequence[str] | None, instead: Mapping[str, str], options: argparse.Namespace) -> None:
+    """Call the function of a command, imported now.
 
-    :param function: its module and name, imported now, and the options' names: ``module.name(option, option)``.
+    :param function: "module:function".
+    :param takes: the options that it gets, in their order; None: it gets all of them as they were parsed.
+    :param instead: option -> the function that gets all of them in its place where the option is given.
     """
-    path, _, names = function.removesuffix(")").partition("(")
-    module, _, name = path.rpartition(".")
-    getattr(import_module(module), name)(*(getattr(options, each) for each in names.split(", ") if each))
+    for option, other in instead.items():
+        if getattr(options, option):
+            named(other)(options)
+            return
+    named(function)(*([options] if takes is None else [getattr(options, name) for name in takes]))
+
+
+def store_of(options: argparse.Namespace) -> Store:
+    """The store that the options name, once the addresses among them are seen to be usable.
+
+    :raises InputError: the first that is not; see :func:`flows.forms.checks.check_addresses`.
+    """
+    from flows.forms.checks import check_addresses
+
+    return check_addresses(vars(options))
 
 
 def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | None = None) -> Form:
@@ -88,6 +102,7 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     Where no Prefect server is set, one of this process' own begins to start; the imports that follow are not searched
     for garbage (see :func:`run`).
 
+    :param form: its name, as :func:`flows.forms.fields.form_named` takes it.
     :param given: values of fields that no option fills.
     :raises InputError: a value out of range, or something that is not there.
     """

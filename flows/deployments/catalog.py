@@ -11,16 +11,11 @@ from typing import Any, get_type_hints
 import yaml
 from prefect.utilities.callables import parameter_schema
 
+from flows.analyses import Offered, analyses
 from flows.finetune import finetune, finetune_all
 from flows.forms.fields import Form
-from flows.papers.abstracts.flow import abstracts, abstracts_tables, generate
-from flows.papers.analyses import Offered, analyses
-from flows.papers.graphs.flow import knowledge
-from flows.papers.graphs.reason import reason
-from flows.papers.prompting.flow import few_shot
-from flows.papers.students.flow import distil
-from flows.papers.sweep.flow import sweep
 from flows.pipeline import pipeline
+from flows.plugins import added, named, ordered
 from flows.pretrain import pretrain
 from flows.servers.pools import ANALYSIS, CPU, INTERNAL, INTERNAL_TRAINING, OFFERED, POOLS, START, TRAINERS, TRAINING
 from flows.trainings.leaderboard import leaderboard
@@ -105,18 +100,29 @@ def _said_of(analysis: Offered) -> str:
     return "\n\n".join(f"{word}{text}." for word, text in said.items() if text)
 
 
-OFFERS = [
-    Offer(pipeline, group=START),
-    Offer(pretrain, TRAINERS),
-    Offer(distil),
-    Offer(finetune, TRAINERS, group=START),
-    Offer(finetune_all),
-    *(Offer(found.load(), text=_said_of(found), group=ANALYSIS) for found in analyses().values()),
-    *map(Offer, [knowledge, reason, sweep, abstracts, abstracts_tables]),
-    Offer(generate, called="abstracts-generate"),
-    *map(Offer, [few_shot, leaderboard, upkeep]),
-    Offer(train, TRAINERS, internal=True, called=INTERNAL_TRAINING),
-]
+def _offers() -> list[Offer]:
+    """The core's deployments, those of the analyses, and those that plugins add, in the order of their lists."""
+    ours = [
+        Offer(pipeline, group=START),
+        Offer(pretrain, TRAINERS),
+        Offer(finetune, TRAINERS, group=START),
+        Offer(finetune_all),
+        *(Offer(found.load(), text=_said_of(found), group=ANALYSIS) for found in analyses().values()),
+        *map(Offer, [leaderboard, upkeep]),
+        Offer(train, TRAINERS, internal=True, called=INTERNAL_TRAINING),
+    ]
+    tables = added("deployments")
+    offers = {offer.name: offer for offer in [*(_added(name, **table) for name, table in tables.items()), *ours]}
+    return [offers[name] for name in ordered([offer.name for offer in ours], tables)]
+
+
+def _added(name: str, flow: str, pool: str = CPU, text: str = "", group: str = "", **_: str) -> Offer:
+    """What a plugin's table says of a deployment; its place and form are for others to read."""
+    chosen = named(flow)
+    return Offer(chosen, pool, called="" if chosen.name == name else name, text=text, group=group)
+
+
+OFFERS = _offers()
 
 
 def version() -> str:

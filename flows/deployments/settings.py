@@ -33,6 +33,7 @@ from pydantic import ValidationError
 from flows.forms.fields import form_named
 from flows.forms.parameters import PipelineParameters
 from flows.forms.settings import chosen_preset
+from flows.plugins import added
 from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.filesystems import read_toml
@@ -45,7 +46,7 @@ _MOST = (59, 23, 30, 11, 7)
 _EXTENSIONS = re.compile(r"(?<![a-z])l|#", re.IGNORECASE)  # the last day, the second Monday: not all are Prefect's
 _FORMS = {
     "pipeline": "PipelineParameters",
-    "sweep": "SweepParameters",
+    **{name: table["scheduled"] for name, table in added("deployments").items() if "scheduled" in table},
     "finetune": "FinetuneParameters",
     "finetune-all": "FinetuneAllParameters",
     "upkeep": "UpkeepParameters",

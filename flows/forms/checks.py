@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.forms.readers import as_typed, task_name
-from flows.forms.references import pretrained_model
-from flows.forms.settings import FROM_TASK, sweep_on
+from flows.forms.references import pretrained_model, teacher_model
+from flows.forms.settings import FROM_TASK
+from flows.plugins import part
 from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import require_room
@@ -21,6 +22,7 @@ from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import REGISTRY, check_source, task_spec
+from tasks.store import references
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TokenizerCounts
 from tasks.store.references import check_start, named_tokenizer
@@ -158,43 +160,23 @@ def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
         if value and not FAMILIES[family].knowledge:
             title = FAMILIES[family].title
             raise InputError(f"--{option} {value}: {title} has no entities beside words; expected no {option}")
-    if links:
-        from gptcore.papers.graphs.entities import read_links
+    if FAMILIES[family].knowledge:
+        part("check_graph")(store, graph, links)
 
-        read_links(links)
-    if not graph:
-        return
-    if is_address(graph):
-        from gptcore.papers.graphs.graph import graph_files
 
-        graph_files(graph)
-    else:
-        store.resolve(graph, "vectors")
+def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -> None:
+    """See that a network that learns from a teacher has one that it can learn from.
+
+    :param start: the model whose weights it goes on from; by default (empty) it begins with random ones.
+    :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
+    """
+    model = teacher_model(store, teacher) if teacher else None
+    references.check_teacher(store, model, preset.model, preset.distil, start)
 
 
 def is_address(graph: str) -> bool:
     """Whether a graph is named by its folder, not by what was made from it."""
     return "/" in graph or Path(graph).is_dir()
-
-
-def check_sweep(store: Store, form: Any) -> None:
-    """See that a sweep's plan can be read, and that what the plan needs is there.
-
-    :raises InputError: for the first that is not there.
-    """
-    from gptcore.papers.sweep.plan import read_plan
-
-    plan = read_plan(sweep_on(store, form.sweep, form.checkpoint)[0], "sweep", bool(form.checkpoint))
-    family = FAMILIES[plan.trials[0].preset.family]
-    if form.checkpoint:
-        pretrained_model(store, form.checkpoint)
-    elif family.knowledge:
-        raise InputError(f"sweep: {family.title}: found no --checkpoint, expected one, as only fine-tunes are searched")
-    else:
-        check_corpus(form.corpus)
-    check_dask(form.dask)
-    if plan.tasks and (form.checkpoint or form.datasets):
-        chosen_tasks(plan.tasks, datasets_folder(store, form.datasets, plan.tasks))
 
 
 def check_addresses(given: Mapping[str, Any]) -> Store:

@@ -80,7 +80,7 @@ def own_tasks(deployment: DeploymentResponse) -> dict[str, str]:
 
 def _task_enums(schema: dict[str, Any]) -> Iterator[list[str]]:
     for name, definition in schema.get("definitions", {}).items():
-        if name in ("TaskName", "PromptTaskName"):
+        if name.endswith("TaskName"):  # as forms of plugins call theirs, too
             yield definition["enum"]
 
 

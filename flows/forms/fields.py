@@ -1,4 +1,4 @@
-"""What every form is, and its fields, each said once in `fields.toml`: how the browser draws it, its option."""
+"""What every form is, and its fields, each said once in a file `fields.toml`: how the browser draws it, its option."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -20,28 +19,22 @@ from pydantic.fields import FieldInfo
 from flows.forms import readers
 from flows.forms.readers import as_typed
 from flows.forms.settings import CHECKPOINT
+from flows.plugins import added_fields, named
 from flows.servers.environment import LIGHT_STORE
 from gptcore.base.addresses import UNRECORDABLE
 from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, FinetuneConfig
-from gptcore.config.sizes import SIZES
-from gptcore.families import offered, students
+from gptcore.families import offered
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from gptcore.papers.abstracts.config import PRESETS as ABSTRACTS
-from gptcore.papers.abstracts.config import TABLES
-from gptcore.papers.prompting.tasks import PROMPT_TASKS
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
 
-_SAID: dict[str, dict[str, Any]] = tomllib.loads(
+_SAID: dict[str, dict[str, Any]] = added_fields() | tomllib.loads(
     Template(Path(__file__).with_name("fields.toml").read_text(encoding="utf-8")).substitute(
         store=LIGHT_STORE,
-        families=", ".join(offered()),
-        students=", ".join(students()),
         tasks=" ".join(REGISTRY | BEYOND),
-        tables=", ".join(TABLES),
         **{f"paper_{field.name}": as_typed(field.default) for field in fields(FinetuneConfig)},
     )
 )
@@ -125,6 +118,7 @@ class FieldOption:
     def help(self) -> str:
         """The text of ``--help``: the field's description or the option's own, and the default."""
         text = (self.drawn.help or "{text}").replace("{text}", spoken(self.drawn.text))
+        text = text.replace("{names}", ", ".join(self.names))
         return f"{text} ({self.said_default})" if self.said_default else text
 
     @property
@@ -166,7 +160,7 @@ class FieldOption:
         if isinstance(given, list):
             return given
         if self.drawn.read:
-            return getattr(readers, self.drawn.read)(given)
+            return named(self.drawn.read if ":" in self.drawn.read else f"{readers.__name__}:{self.drawn.read}")(given)
         return readers.listed(given) if isinstance(self.info.default, list) else given
 
 
@@ -178,8 +172,8 @@ def spoken(text: str) -> str:
 
 def options_of(form: type[BaseModel]) -> list[FieldOption]:
     """The options of a form's fields, by their positions; of no field that only the browser fills."""
-    found = [FieldOption(name, info, _drawn(info)) for name, info in form.model_fields.items()]
-    return [each for each in sorted(found, key=lambda each: each.drawn.position) if each.drawn.option is not False]
+    options = [FieldOption(name, info, _drawn(info)) for name, info in form.model_fields.items()]
+    return [each for each in sorted(options, key=lambda each: each.drawn.position) if each.drawn.option is not False]
 
 
 def _drawn(info: FieldInfo) -> _Drawn:
@@ -210,14 +204,9 @@ def flag_of(form: type[BaseModel], name: str) -> str:
 
 
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY | BEYOND})  # type: ignore[misc]  # known at run time
-PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
 FamilyName = StrEnum("FamilyName", {name: name for name in offered()})  # type: ignore[misc]  # as above
-StudentName = StrEnum("StudentName", {name: name for name in students()})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
 InheritedPresetName = StrEnum("InheritedPresetName", {name: name for name in (CHECKPOINT, *PRESETS)})  # type: ignore[misc]  # as above
-AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in ABSTRACTS})  # type: ignore[misc]  # as above
-AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above
-SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # as above
 
 
 OWN_TASKS = "GPTMILL_OWN_TASKS"
@@ -231,19 +220,18 @@ def _own_task(value: object, check: ValidatorFunctionWrapHandler) -> Any:
     return value if isinstance(value, str) and is_task_file(value) else check(value)
 
 
-TaskChoice = Annotated[TaskName, WrapValidator(_own_task)]
+OR_OWN_TASK = WrapValidator(_own_task)
+"""Of a field that takes one of a form's names of tasks, or the address of a task's file."""
+TaskChoice = Annotated[TaskName, OR_OWN_TASK]
 """One of the twelve or of those beyond them, or the address of a task's file."""
-PromptTaskChoice = Annotated[PromptTaskName, WrapValidator(_own_task)]
-"""One of the tasks that are put as prompts, or the address of a task's file."""
 
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A learning rate."""
-_MODULES = ("parameters", "generation", "knowledge")  # of forms
 
 
 class Form(BaseModel):
-    """What a flow is told. Of each form, :meth:`check` looks up what its fields name before anything is computed."""
+    """What a flow is told; :meth:`check` looks up what its fields name before anything is computed."""
 
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
@@ -262,14 +250,17 @@ class Form(BaseModel):
         Where settings are read by the checkpoint's family, it comes before them.
         """
 
+    def headline(self) -> list[str]:
+        """What a run's name says of the form behind the flow: by default the preset or task, unless it is inherited."""
+        settings = self.model_dump()
+        names = (str(settings[name]) for name in ("preset", "task") if name in settings)
+        return [PurePosixPath(name).stem if is_task_file(name) else name for name in names if name != CHECKPOINT]
+
 
 def form_named(name: str) -> type[Form]:
-    """The form of a name, of whichever module it is: the command line imports those of one command alone.
+    """A form by its name in :mod:`flows.forms.parameters`, or as "module:class" of another module.
 
-    :raises KeyError: there is none.
+    The command line imports the forms of one command alone.
     """
-    for module in _MODULES:
-        found = getattr(import_module(f"flows.forms.{module}"), name, None)
-        if isinstance(found, type) and issubclass(found, Form):
-            return found
-    raise KeyError(name)
+    found: type[Form] = named(name if ":" in name else f"flows.forms.parameters:{name}")
+    return found

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from flows.forms.fields import FamilyName, Form, InheritedPresetName, PresetName, Rate, StudentName, TaskChoice, field
-from flows.forms.settings import STUDENT, chosen_preset, preset_on, with_options
+from flows.forms.fields import FamilyName, Form, InheritedPresetName, PresetName, Rate, TaskChoice, field
+from flows.forms.settings import chosen_preset, preset_on, with_options
 from gptcore.families import recorded_family
 
 if TYPE_CHECKING:
@@ -49,14 +49,13 @@ class OnBooks(Form):
 
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
-        from flows.papers.students import checks as students
 
         preset = chosen_preset(self)
         checks.check_sharded(self, preset)
         checks.check_corpus(self.corpus)
         tokenizer = checks.known_tokenizer(store, self.named_tokenizer)
         checks.check_weights(store, self.start, preset.model, tokenizer)
-        students.check_teacher(store, self.teacher, preset, self.start)
+        checks.check_teacher(store, self.teacher, preset, self.start)
         checks.check_graph(store, self.graph, preset.family, self.links)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
@@ -92,36 +91,6 @@ class AnalysisParameters(OnBooks):
             checks.check_sources(chosen_preset(self), self.tasks, self.datasets)
 
 
-class StudentsParameters(AnalysisParameters):
-    """A teacher and its students, from the artifacts of a pipeline; what is missing is made."""
-
-    preset: InheritedPresetName = field("students-preset", 0)  # type: ignore[assignment]  # a choice more
-
-    def _look_up(self, store: Store) -> None:
-        from flows.papers.students import checks as students
-
-        students.check_students(store, self)
-        self._look_up_text()
-
-    def _look_up_text(self) -> None:
-        """Those of the checks on books that a teacher of the store leaves."""
-        from flows.forms import checks
-
-        checks.check_corpus(self.corpus)
-        checks.check_dask(self.dask)
-        checks.check_tasks(self.tasks, self.datasets)
-
-
-class DistillationParameters(StudentsParameters):
-    """Students whose loss has one part less, from the artifacts of a pipeline; what is missing is made."""
-
-    def _look_up(self, store: Store) -> None:
-        from flows.papers.students import checks as students
-
-        students.check_distillation(store, self)
-        self._look_up_text()
-
-
 class PretrainParameters(Form):
     """Pre-training alone, on shards that are there."""
 
@@ -138,9 +107,13 @@ class PretrainParameters(Form):
     graph: str = field("graph", 10)
     links: str = field("links", 11)
 
+    def headline(self) -> list[str]:
+        config = chosen_preset(self).pretrain
+        steps = self.steps or config.steps
+        return [*super().headline(), f"{steps:,} updates" if steps else f"{config.epochs:g} epochs"]
+
     def _look_up(self, store: Store) -> None:
         from flows.forms import checks
-        from flows.papers.students import checks as students
         from tasks.store.counts import ShardsCounts
 
         preset = chosen_preset(self)
@@ -148,33 +121,7 @@ class PretrainParameters(Form):
         checks.check_graph(store, self.graph, preset.family, self.links)
         shards = ShardsCounts.of(store, store.resolve(self.shards, "shards"))
         checks.check_weights(store, self.start, preset.model, shards.tokenizer_digest)
-        students.check_teacher(store, self.teacher, preset, self.start)
-
-
-class DistilParameters(Form):
-    """A student of a model that is there, on the text that the model was made from, and both on the tasks."""
-
-    preset: InheritedPresetName = field("distil-preset", 0)
-    teacher: str = field("distil-teacher", 1)
-    family: StudentName = field("distil-family", 2, STUDENT)
-    layers: int = field("distil-layers", 3)
-    store: str = field("store", 4)
-    corpus: str = field("distil-corpus", 5)
-    datasets: str = field("twelve-datasets", 6)
-    tasks: list[TaskChoice] = field("tasks", 7)
-    seeds: int = field("seeds", 8)
-    overrides: dict[str, Any] = field("distil-overrides", 9)
-    nproc: int = field("nproc", 10)
-    jobs: int = field("jobs", 11)
-    dask: str = field("dask", 12)
-    ngrams: bool = field("ngrams", 13)
-
-    def _look_up(self, store: Store) -> None:
-        from flows.forms import checks
-        from flows.papers.students import checks as students
-
-        checks.check_dask(self.dask)
-        students.check_distil(store, self)
+        checks.check_teacher(store, self.teacher, preset, self.start)
 
 
 class FinetuneParameters(Form):
@@ -247,24 +194,6 @@ class FinetuneAllParameters(Form):
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.chosen_tasks(self.tasks, datasets_url)
         checks.check_from_task(self, preset, datasets_url)
-
-
-class SweepParameters(Form):
-    """A search for better settings: trials drawn from a space, of which the best go on to longer trainings."""
-
-    sweep: dict[str, Any] = field("sweep", 0)
-    store: str = field("store", 1)
-    corpus: str = field("corpus", 2)
-    datasets: str = field("twelve-datasets", 3)
-    checkpoint: str = field("sweep-checkpoint", 4)
-    nproc: int = field("sweep-nproc", 5)
-    jobs: int = field("sweep-jobs", 6)
-    dask: str = field("dask", 7)
-
-    def _look_up(self, store: Store) -> None:
-        from flows.forms import checks
-
-        checks.check_sweep(store, self)
 
 
 class UpkeepParameters(Form):

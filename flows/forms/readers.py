@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.servers.environment import absolute
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError
 
 
 def as_typed(value: Any) -> str:
@@ -49,23 +49,6 @@ def task_names(comma_separated: str) -> list[str]:
     :raises InputError: an unknown task.
     """
     return [task_name(name) for name in listed(comma_separated)]
-
-
-def prompt_task_names(comma_separated: str) -> list[str]:
-    """The tasks in a list, by name or by the address of a user's own task's file."""
-    from gptcore.nlu.own_task import is_task_file
-
-    return [absolute(name) if is_task_file(name) else name for name in listed(comma_separated)]
-
-
-def shot_counts(comma_separated: str) -> list[int]:
-    """The numbers in a list of numbers of examples.
-
-    :raises InputError: something else than a number.
-    """
-    found = listed(comma_separated)
-    require(all(item.isdecimal() for item in found), f"--shots: found {comma_separated!r}, expected numbers, as 0,1,4")
-    return [int(item) for item in found]
 
 
 def toml_file(file: str, option: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
+from flows.plugins import added
 from gptcore.base.errors import InputError, near
 from gptcore.nlu.own_task import is_task_file, own_task_name
 from gptcore.nlu.registry import REGISTRY, task_spec
@@ -29,7 +30,7 @@ from tasks.store.store import Store
 from tasks.tracking.registry import SCHEME, model_of_run, registered_artifact
 from tasks.tracking.tracker import Tracker
 
-WORDS = {"pretrain": "a pre-trained model", "finetune": "a fine-tuned model", "adapt": "a model that writes abstracts"}
+WORDS = {"pretrain": "a pre-trained model", "finetune": "a fine-tuned model", **added("models")}
 """Stage -> what its artifacts are to people."""
 _CHOSEN = ("latest", "best")
 _NEAR = 50  # models of each stage whose names are compared with one that is none

@@ -9,12 +9,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from prefect.runtime import flow_run
-from pydantic import BaseModel
 
 from flows.forms.fields import Form, options_of
-from flows.forms.parameters import PretrainParameters, SweepParameters
 from flows.forms.readers import as_typed
-from flows.forms.settings import CHECKPOINT, chosen_preset
 from gptcore.base.addresses import without_password
 from gptcore.base.settings import flatten
 from gptcore.nlu.own_task import is_task_file
@@ -62,28 +59,18 @@ def typed(flow: str, form: Form) -> str:
     return without_password(shlex.join(words)) + comment
 
 
-def run_name(flow: str, form: BaseModel) -> str:
+def run_name(flow: str, form: Form) -> str:
     """The name of a run of ``flow`` (as "analysis-table5") with this form."""
-    settings = form.model_dump()
-    on = [_task(str(settings[name])) for name in ("preset", "task") if settings.get(name, CHECKPOINT) != CHECKPOINT]
-    length: list[str] = []
-    if isinstance(form, PretrainParameters):
-        config = chosen_preset(form).pretrain
-        steps = form.steps or config.steps
-        length = [f"{steps:,} updates" if steps else f"{config.epochs:g} epochs"]
-    if isinstance(form, SweepParameters):  # read before it is checked
-        on = [str(form.sweep["preset"])] if "preset" in form.sweep else []
-        length = [f"by {form.sweep.get('objective', '')}"]
     differences = list(_differences(form))
     more = ["..."] if len(differences) > _SHOWN else []
-    return ", ".join([" ".join([flow.replace("-", " ", 1), *on, *length]), *differences[:_SHOWN], *more])
+    return ", ".join([" ".join([flow.replace("-", " ", 1), *form.headline()]), *differences[:_SHOWN], *more])
 
 
 def _task(name: str) -> str:
     return PurePosixPath(name).stem if is_task_file(name) else name
 
 
-def _differences(form: BaseModel) -> Iterator[str]:
+def _differences(form: Form) -> Iterator[str]:
     """What was chosen otherwise than the form's defaults, each in a word or two."""
     for name, field in type(form).model_fields.items():
         value: Any = getattr(form, name)

@@ -6,13 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gptcore.base.errors import InputError, nearest, require
-from gptcore.base.settings import replace_settings
-from gptcore.config import FinetuneConfig, NetworkConfig, Preset, distillation, preset_named
-from gptcore.families import DEFAULT, FAMILIES, Family, recorded_family, shape_settings
+from gptcore.base.errors import InputError
+from gptcore.config import FinetuneConfig, Preset, preset_named
+from gptcore.families import Family, recorded_family
 from gptcore.nlu.registry import REGISTRY, check_source
-from gptcore.papers.abstracts.config import PRESETS as ABSTRACTS
-from gptcore.papers.abstracts.config import AbstractsPreset, SamplingConfig
 
 if TYPE_CHECKING:
     from tasks.store.artifact import Artifact
@@ -24,8 +21,6 @@ _OPTIONS = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_row
 """The settings of fine-tuning that are options of a form of one task; its defaults leave them to the preset."""
 FROM_TASK = ("rte", "stsb", "mrpc")
 """The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""
-STUDENT = "distilbert"
-"""The student's family where a form of distillation names none."""
 
 
 def chosen_preset(form: Any, family: str = "") -> Preset:
@@ -84,25 +79,6 @@ def preset_on(form: Any, store: Store, checkpoint: Artifact | None) -> tuple[Fam
     return family, chosen_preset(form, "" if family.ablation else family.name), origin
 
 
-def sweep_on(store: Store, table: Mapping[str, Any], ref: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What a sweep's file holds, with preset and family of the checkpoint where it names no preset; a note on these.
-
-    :param ref: the checkpoint that all trials start from; empty: none.
-    :raises InputError: no such model.
-    """
-    if not ref or "preset" in table:
-        return dict(table), ()
-    from flows.forms.references import pretrained_model
-    from tasks.store.lineage import inherited_preset
-
-    model = pretrained_model(store, ref)
-    name, why = inherited_preset(model)
-    family, found = recorded_family(store.manifest(model)["config"]["model"]), {**table, "preset": name}
-    if family.name != DEFAULT and not family.ablation and isinstance(said := table.get("settings", {}), Mapping):
-        found["settings"] = {"family": family.name, **said}
-    return found, (f"Settings of preset {name}, {why}.",)
-
-
 def with_options(form: Any, family: Family, settings: Mapping[str, FinetuneConfig]) -> dict[str, FinetuneConfig]:
     """Fine-tuning settings by task, with what the options of a form of one task say on top of each.
 
@@ -123,79 +99,7 @@ def with_options(form: Any, family: Family, settings: Mapping[str, FinetuneConfi
     }
 
 
-def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:
-    """The preset of a form of distillation: the student in its teacher's shape, with fewer layers.
-
-    A decoder's student is of the decoder's family. What the settings say of the network stands.
-
-    :param short: what messages call the teacher.
-    :raises InputError: an unknown setting, a value that does not fit, or a student that cannot learn from the teacher.
-    """
-    family = _students_family(form, teacher, short)
-    preset = preset_named(form.preset, {**form.overrides, "family": family})
-    depth = form.layers or max(1, getattr(teacher, "n_layer", 2) // 2)
-    size = form.overrides.get("shape")
-    said = {**(shape_settings(size, "overrides")["model"] if size else {}), **form.overrides.get("model", {})}
-    if form.layers and said.get("n_layer", form.layers) != form.layers:
-        raise InputError(f"--layers {form.layers}: the settings have model.n_layer = {said['n_layer']}; expected one")
-    shape = distillation.student_of(teacher, preset.model, said.get("n_layer", depth))
-    model = replace_settings(shape, said, "overrides: model")
-    distillation.check_teacher(preset.distil, model, teacher, f"--teacher {short}")
-    return dataclasses.replace(preset, model=model)
-
-
 def refuse_setting(form: Any, section: str, name: str) -> None:
     """:raises InputError: a setting is given that is what the analysis varies."""
     if (value := form.overrides.get(section, {}).get(name)) is not None:
         raise InputError(f"{section}.{name} = {value!r}: the analysis compares its values; expected no such setting")
-
-
-def _students_family(form: Any, teacher: NetworkConfig, short: str) -> str:
-    """The family of a teacher's student: a decoder's own, an encoder's as the form or its settings say.
-
-    :raises InputError: the form or its settings say another one, or two.
-    """
-    said, own = form.overrides.get("family"), FAMILIES[teacher.family]
-    if own.generates:
-        is_one = f"a student of {own.title} ({short}) is one, too; expected none"
-        require(said in (None, own.name), f"family = {said!r} in the settings: {is_one}")
-        require(form.family in (own.name, STUDENT), f"--family {form.family}: {is_one}")
-        return own.name
-    if said is not None and form.family not in (said, STUDENT):
-        raise InputError(f"family = {said!r} in the settings, --family {form.family}; expected one of the two")
-    return str(said or form.family)
-
-
-_ADAPTATION = ("adapt", "sampling", "star")
-"""Sections of the settings that are about fine-tuning on abstracts; the others are the language model's."""
-
-
-def chosen_abstracts(form: Any) -> tuple[Preset, AbstractsPreset]:
-    """The language model's preset that a form asks for, and that of its fine-tuning on abstracts.
-
-    :raises InputError: an unknown setting, or a value that does not fit.
-    """
-    own, overrides = ABSTRACTS[form.preset], language_overrides(form.overrides)
-    changes = {
-        name: replace_settings(getattr(own, name), form.overrides.get(name, {}), f"overrides: {name}")
-        for name in _ADAPTATION
-    }
-    if overrides.get("family", "gpt2") != "gpt2":
-        raise InputError(f"overrides: family = {overrides['family']!r}; expected gpt2, whose vocabulary has the marks")
-    return preset_named(form.preset, {**overrides, "family": "gpt2"}), dataclasses.replace(own, **changes)
-
-
-def language_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the settings of a form of abstracts, those of the language model that it starts from."""
-    return {name: values for name, values in overrides.items() if name not in _ADAPTATION}
-
-
-def chosen_sampling(preset: str, overrides: dict[str, Any], seed: int | None) -> SamplingConfig:
-    """How abstracts are drawn under a preset with overrides, of which the other sections do not matter here.
-
-    :param seed: None: the settings' own.
-    :raises InputError: an unknown preset or setting, or a value that does not fit.
-    """
-    require(preset in ABSTRACTS, f"preset {preset!r} is not known; {nearest(preset, ABSTRACTS)}")
-    chosen = replace_settings(ABSTRACTS[preset].sampling, overrides.get("sampling", {}), "overrides: sampling")
-    return chosen if seed is None else dataclasses.replace(chosen, seed=seed)

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.checks import check_teacher, chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import AnalysisParameters, OnBooks, PretrainParameters
 from flows.forms.references import pretrained_model, teacher_model
 from flows.forms.settings import chosen_preset
-from flows.papers.graphs.graph import mentioned
-from flows.papers.students.checks import check_teacher
+from flows.plugins import part
 from flows.servers import signals
 from flows.trainings.failures import Failures, each_apart
 from flows.trainings.grid import Arm, Grid, grid_of
@@ -317,6 +316,9 @@ def pretraining(
 
     :raises InputError: its parts do not fit together.
     """
+    mentions = None
+    if FAMILIES[preset.family].knowledge:
+        mentions = part("mentioned")(store, parameters.graph, parameters.links, shards)
     return PretrainRequest(
         store,
         shards,
@@ -326,6 +328,6 @@ def pretraining(
         sharded=parameters.shard,
         start=start,
         distillation=distillation,
-        mentions=mentioned(store, parameters.graph, parameters.links, FAMILIES[preset.family], shards),
+        mentions=mentions,
         preset=preset.name,
     )

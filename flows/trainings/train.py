@@ -13,11 +13,11 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.plugins import added, named
 from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.dispatch import IN_FLIGHT, dispatch_training, dispatches_trainings
 from tasks.jobs.launch import jobs_are_stopped, jobs_of_threads
-from tasks.papers.abstracts.stages import AdaptRequest
 from tasks.stages.finetune import FinetuneRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Training
@@ -28,9 +28,10 @@ from tasks.tracking.logs import Underway, duration, progress
 _SHOWN = 1.0  # seconds between two states of the progress on Prefect's page
 Made = TypeVar("Made")
 REQUESTS: dict[str, type[Training[object]]] = {
-    kind.stage: kind for kind in (PretrainRequest, FinetuneRequest, AdaptRequest)
+    **{kind.stage: kind for kind in (PretrainRequest, FinetuneRequest)},
+    **{stage: named(path) for stage, path in added("trainings").items()},
 }
-"""Stage -> its kind of training."""
+"""Stage -> its kind of training, those of plugins among them."""
 
 
 @dataclass(frozen=True)

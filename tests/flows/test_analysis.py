@@ -13,10 +13,10 @@ from typing import Any
 import matplotlib.image
 import pytest
 
-from flows import analysis as module
+from flows import analyses as module
+from flows.analyses import analyses
 from flows.cli.main import main
 from flows.forms.parameters import AnalysisParameters
-from flows.papers.analyses import analyses
 from flows.papers.analyses.paper import ablations
 from flows.trainings import leaderboard
 from flows.trainings.grid import Arm, Grid, arms_of, grid_of
@@ -311,8 +311,8 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
 def test_an_analysis_costs_two_files_that_are_there() -> None:
     """Beside its own file a table of analyses, and the deployments that are made from it."""
     assert naming("toy_analysis", "pieces of the books") == []
-    named = {str(path.relative_to(ROOT)) for path in naming(r"flows\.analysis\.overlap", "analysis-overlap")}
-    assert named == {"flows/papers/analyses/analyses.toml", "flows/papers/analyses/overlap.py"}
+    named = {str(path.relative_to(ROOT)) for path in naming(r"flows\.papers\.analyses\.overlap", "analysis-overlap")}
+    assert named == {"flows/papers/analyses/plugin.toml", "flows/papers/analyses/overlap.py"}
     assert "flows.papers.analyses.overlap.overlap" in (ROOT / "prefect.yaml").read_text(encoding="utf-8")
 
 

@@ -9,19 +9,13 @@ from pathlib import Path
 import pytest
 
 from flows.finetune import finetune_all
-from flows.forms.checks import check_taught
-from flows.forms.fields import form_named
-from flows.forms.parameters import (
-    DistillationParameters,
-    DistilParameters,
-    FinetuneAllParameters,
-    FinetuneParameters,
-    StudentsParameters,
-)
+from flows.forms.checks import check_taught, check_teacher
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.inference import export
-from flows.papers.analyses import students as analysis
-from flows.papers.students.checks import ablations_of, check_teacher
+from flows.papers.students import analyses as analysis
+from flows.papers.students.checks import ablations_of
 from flows.papers.students.flow import distil
+from flows.papers.students.forms import DistillationParameters, DistilParameters, StudentsParameters
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, network_config, preset_named
 from gptcore.evaluation import speed
@@ -36,6 +30,7 @@ from tasks.store.lineage import ancestor, teacher_of
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model
 from tasks.store.store import Store
 from tests.expected import expected
+from tests.flows.every_form import FORMS
 from tests.flows.world import OVERRIDES, run_pipeline
 
 TASKS = ["rte", "storycloze"]
@@ -123,7 +118,7 @@ def test_what_cannot_be_taught_is_refused_in_one_line(taught: Leaderboard, store
     short = teacher_model(Store(store), "latest").short
     for message, form, given in expected(__file__, "test_what_cannot_be_taught_is_refused_in_one_line"):
         with pytest.raises(InputError) as refused:
-            form_named(form)(store=store, **given).check()
+            FORMS[form](store=store, **given).check()
         assert message.format(short=short) in str(refused.value)
         assert "\n" not in str(refused.value)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flows.cli.main import main
-from flows.papers.abstracts.forms import FewShotParameters
 from flows.papers.prompting.flow import few_shot
+from flows.papers.prompting.forms import FewShotParameters
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.papers.prompting.tasks import PROMPT_TASKS

@@ -13,7 +13,6 @@ from uuid import uuid4
 import pytest
 
 from flows.forms import choices
-from flows.forms.fields import form_named
 from flows.forms.readers import learning_rates
 from flows.forms.run_names import run_name
 from flows.trainings import train as module
@@ -32,6 +31,7 @@ from tasks.store.references import checkpoint_label
 from tasks.store.store import Store
 from tasks.tracking.logs import Underway
 from tests.expected import expected
+from tests.flows.every_form import FORMS
 
 FAULTS = expected(__file__, "FAULTS")
 """Form -> field, value and message of its faults, in the order in which they are told."""
@@ -46,7 +46,7 @@ def test_of_several_faults_the_first_is_told(form: str, tmp_path: Path) -> None:
         for name, value, _ in reversed(faults[first:]):  # the first of a field's two values last
             given[name] = value.format(tmp=tmp_path) if isinstance(value, str) else value
         with pytest.raises(InputError, match=message):
-            form_named(form).model_validate(given).check()
+            FORMS[form].model_validate(given).check()
     assert not (tmp_path / "store").exists()
 
 
@@ -143,7 +143,7 @@ def test_a_stores_checkpoints_are_read_once_for_all_of_its_deployments(
 
 @pytest.mark.parametrize(("flow", "form", "given", "name"), expected(__file__, "test_a_run_is_called_by_what_it_does"))
 def test_a_run_is_called_by_what_it_does(flow: str, form: str, given: dict[str, Any], name: str) -> None:
-    assert run_name(flow, form_named(form)(**given)) == name
+    assert run_name(flow, FORMS[form](**given)) == name
 
 
 # --- which of several learning rates a task gets, and what is said of the others

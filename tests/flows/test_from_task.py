@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from flows.finetune import finetune
-from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters, StudentsParameters
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
 from flows.forms.references import pretrained_model
 from flows.forms.settings import chosen_preset
-from flows.papers.analyses import students as analysis
+from flows.papers.students import analyses as analysis
+from flows.papers.students.forms import StudentsParameters
 from flows.trainings.grid import arms_of
 from gptcore.base.errors import InputError
 from gptcore.evaluation.speed import KINDS

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flows.forms.parameters import FinetuneParameters
-from flows.forms.settings import inherited, preset_on, sweep_on, with_options
+from flows.forms.settings import inherited, preset_on, with_options
+from flows.papers.sweep.forms import sweep_on
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, nearest_preset, network_config, preset_named
 from gptcore.families import FAMILIES

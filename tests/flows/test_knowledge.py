@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flows.inference import explain
+from flows.papers.graphs.explain import explain
 from flows.papers.graphs.flow import knowledge
 from flows.papers.graphs.forms import KnowledgeParameters, ReasonParameters
 from flows.papers.graphs.reason import reason

@@ -27,11 +27,12 @@ from flows.finetune import finetune, finetune_all
 from flows.forms.checks import chosen_tasks
 from flows.forms.choices import with_own_tasks
 from flows.forms.fields import OWN_TASKS
-from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, SweepParameters
+from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.inference import predict
-from flows.papers.abstracts.forms import FewShotParameters
 from flows.papers.prompting.flow import few_shot
+from flows.papers.prompting.forms import FewShotParameters
 from flows.papers.sweep.flow import sweep
+from flows.papers.sweep.forms import SweepParameters
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.registry import BEYOND, REGISTRY

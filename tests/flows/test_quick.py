@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import re
@@ -18,28 +19,20 @@ from typing import get_type_hints
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from flows.analyses import analyses
 from flows.cli.main import parser
-from flows.cli.options import Command, CommandParser, read_commands
+from flows.cli.options import Command, CommandParser
 from flows.cli.run import say_next
-from flows.forms import generation, knowledge, parameters
-from flows.forms.fields import given_fields, options_of
+from flows.forms.fields import form_named, given_fields, options_of
 from flows.forms.readers import toml_file
-from flows.papers.analyses import analyses
+from flows.plugins import named
 from gptcore.families import offered
 from tasks.report.rows import Cell, Row
 from tasks.report.suites import kept_leaderboard
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected
+from tests.flows.every_form import COMMANDS, FILLED_BY, FORMS
 
-FORMS = {
-    name: form
-    for module in (parameters, generation, knowledge)
-    for name, form in vars(module).items()
-    if name.endswith("Parameters") and isinstance(form, type) and issubclass(form, BaseModel)
-    if form is not parameters.UpkeepParameters  # each part of its flow is a command of its own
-}
-COMMANDS = read_commands()
-FILLED_BY = {form: command for command in COMMANDS for form in command.forms}
 ONLY_IN_THE_BROWSER = {
     ("GenerateParameters", name)
     for name in ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "out")
@@ -62,14 +55,30 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 def test_every_form_is_filled_by_a_command() -> None:
-    assert set(FILLED_BY) == set(FORMS)
+    modules = {form.__module__ for form in FORMS.values()}
+    there = {
+        name: form
+        for module in map(import_module, modules)
+        for name, form in vars(module).items()
+        if name.endswith("Parameters") and isinstance(form, type) and issubclass(form, BaseModel)
+    }
+    assert there.keys() - {"UpkeepParameters"} == FORMS.keys(), "each part of upkeep is a command of its own"
+    assert len(there) > 15
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.flow], ids=lambda command: command.name)
 def test_the_flow_of_a_command_takes_its_form(command: Command) -> None:
-    module, _, name = command.flow.rpartition(".")
-    flow = getattr(import_module(module), name)
-    assert next(iter(get_type_hints(flow.fn).values())) is FORMS[command.forms[0]]
+    assert next(iter(get_type_hints(named(command.flow).fn).values())) is form_named(command.forms[0])
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if not command.flow], ids=attrgetter("name"))
+def test_the_function_of_a_command_takes_as_many_options_as_it_is_given(command: Command) -> None:
+    path, takes, instead = command.called.args  # type: ignore[attr-defined]  # of a partial
+    there = {action.dest for action in options(command).values()}
+    inspect.signature(named(path)).bind(*(takes if takes is not None else ["options"]))
+    assert {*(takes or ()), *instead} <= there | {"store"}
+    for other in instead.values():
+        inspect.signature(named(other)).bind("options")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,26 +11,20 @@ from typing import Any
 
 import pytest
 
+from flows.analyses import analyses
 from flows.forms.checks import check_graph
-from flows.forms.parameters import (
-    AnalysisParameters,
-    DistillationParameters,
-    DistilParameters,
-    PipelineParameters,
-    PretrainParameters,
-    StudentsParameters,
-)
-from flows.forms.settings import chosen_preset, distilled_preset
-from flows.papers.analyses import analyses, budgets
+from flows.forms.parameters import AnalysisParameters, PipelineParameters, PretrainParameters
+from flows.forms.settings import chosen_preset
+from flows.papers.analyses import budgets
 from flows.papers.graphs.graph import mentioned
-from flows.papers.students.checks import ablations_of, plans, students_of, teachers_form
+from flows.papers.students.checks import ablations_of, distilled_preset, plans, students_of, teachers_form
+from flows.papers.students.forms import DistillationParameters, DistilParameters, StudentsParameters
 from flows.trainings.chain import Chain
 from flows.trainings.grid import Arm
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
 from gptcore.data.shards import Mentions
-from gptcore.families import FAMILIES
 from gptcore.objectives.masked import MASKED_WORDS_AND_SENTENCE_ORDER
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import KnowledgeGraph
@@ -272,10 +266,10 @@ def check_links(store: Store, vectors: Artifact, found: Artifact, books: Path, f
     with pytest.raises(InputError, match=r"found links of 1 documents, the first 'other.txt', none of them a "):
         link_entities(store, shards, vectors, str(folder / "links.tsv"))
     with pytest.raises(InputError, match="none of them a "):
-        mentioned(store, "", str(folder / "links.tsv"), FAMILIES["ernie"], shards)
+        mentioned(store, "", str(folder / "links.tsv"), shards)
     (folder / "links.tsv").write_text(f"{book}\t{name}\tQ1\n{book}\t{name.upper()}\tQ2\n")
     with pytest.raises(InputError, match=rf"links.tsv, document {book}: found 'Q1' for .* which are one in the vocab"):
-        mentioned(store, "", str(folder / "links.tsv"), FAMILIES["ernie"], shards)
+        mentioned(store, "", str(folder / "links.tsv"), shards)
     assert store.list("vectors") == [vectors], "refused before vectors are learnt"
     check_graph(store, "", "ernie", str(folder / "links.tsv"))
     with pytest.raises(InputError, match=r"--links .*links.tsv: GPT-1 has no entities beside words; expected no links"):

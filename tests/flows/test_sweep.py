@@ -12,8 +12,8 @@ import matplotlib.image
 import pytest
 
 from flows.cli import main as cli
-from flows.forms.parameters import SweepParameters
 from flows.papers.sweep.flow import TrialInputs
+from flows.papers.sweep.forms import SweepParameters
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo

@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from flows.analyses import analyses
 from flows.cli.main import parser
-from flows.papers.analyses import analyses
 from gptcore.base.errors import InputError
 from infra.docs.generated import commands
 from tests.flows.world import small_world

@@ -1,19 +1,16 @@
-"""What the forms of language models that write are given, checked before torch is imported."""
+"""What the forms of abstracts are given, checked before torch is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from flows.forms.checks import check_corpus
 from flows.forms.references import pretrained_model
-from flows.forms.settings import chosen_abstracts, language_overrides
+from flows.papers.abstracts.settings import chosen_abstracts, language_overrides
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import require_address
-from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, shape_given, sized_preset
-from gptcore.nlu.own_task import is_task_file
+from gptcore.config.sizes import shape_given
 from gptcore.papers.abstracts.config import BY_SIZE, TABLES, AdaptConfig
-from gptcore.papers.prompting.tasks import PromptTask, available_prompt_tasks, prompt_task
 from tasks.store.store import Store
 
 
@@ -92,56 +89,3 @@ def check_positions(section: str, configs: Iterable[AdaptConfig], n_ctx: int) ->
     """:raises InputError: blocks of more tokens than the model has positions; ``section``: where the settings are."""
     if (size := max(config.block_size for config in configs)) > n_ctx:
         raise InputError(f"{section}.block_size = {size}: expected {n_ctx} or less, the model's n_ctx")
-
-
-def check_prompts(form: Any) -> None:
-    """See that what a form about prompts names is there: the models, or what they are pre-trained on; tasks with room.
-
-    :raises InputError: for the first that is not there.
-    """
-    from tasks.stages.tokenizer import is_model_folder
-
-    store = Store(form.store)
-    if form.checkpoints and (form.corpus or form.tokenizer or form.overrides):
-        idle = "--tokenizer" if form.tokenizer else "--corpus and no --config"
-        raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle} beside it")
-    for ref in form.checkpoints:
-        if not is_model_folder(ref):
-            pretrained_model(store, ref)
-    room = least_room(form)
-    check_corpus(form.corpus)
-    tasks = form.tasks if form.datasets else [name for name in form.tasks if is_task_file(name)]
-    if form.datasets or tasks:  # the generated world's are there once it is made
-        tasks_with_room(tasks, form.datasets, room if not form.checkpoints else None)
-
-
-def least_room(form: Any) -> int:
-    """The fewest positions of the sizes that a form would pre-train.
-
-    :raises InputError: settings that do not fit, or that would make the sizes one.
-    """
-    if same := shape_given(form.overrides):
-        raise InputError(f"overrides: {same[0]}: expected none, as each of the preset's sizes has its own")
-    if form.overrides.get("family", "gpt2") != "gpt2":
-        raise InputError(f"overrides: family = {form.overrides['family']!r}; expected gpt2")
-    more = PROMPT_SETTINGS[form.preset]
-    return min(sized_preset(form.preset, size, more, form.overrides).model.n_ctx for size in SIZES[form.preset])
-
-
-def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[PromptTask]:
-    """The tasks to ask: those wanted, else every one whose data is there and whose answers a model has positions for.
-
-    :param wanted: names, and addresses of files with users' own tasks.
-    :raises InputError: one that is wanted has no data or too little room; or none is wanted and all have too little.
-    """
-    named = [name for name in wanted if not is_task_file(name)]
-    there = available_prompt_tasks(datasets_url) if named or not wanted else []
-    if missing := [name for name in named if name not in there]:
-        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
-    tasks = [prompt_task(name, datasets_url) for name in wanted or there]
-    if n_ctx is None:
-        return tasks
-    found = tasks if wanted else [task for task in tasks if task.has_room(n_ctx)]
-    for task in tasks if wanted or not found else ():
-        task.check_room(n_ctx)
-    return found

@@ -9,9 +9,9 @@ from prefect import flow
 
 from flows.forms.choices import list_checkpoints
 from flows.forms.run_names import from_form
-from flows.forms.settings import chosen_abstracts, language_overrides
 from flows.papers.abstracts.checks import check_no_pretraining, check_positions, chosen_tables
 from flows.papers.abstracts.forms import AbstractsParameters, AbstractsTablesParameters, GenerateParameters, OnPapers
+from flows.papers.abstracts.settings import chosen_abstracts, language_overrides
 from flows.servers import signals
 from flows.trainings.chain import Books, books_to_shards, given_model, named_by_size, trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
@@ -130,7 +130,10 @@ def generate(parameters: GenerateParameters) -> Analysis:
 
     :raises InputError: no such model, or a title without words.
     """
-    from flows.inference import abstracts_model, write_abstracts  # torch: not before a form is known to be good
+    from flows.papers.abstracts.write import (  # torch: not before a form is known to be good
+        abstracts_model,
+        write_abstracts,
+    )
 
     signals.listen()
     store = Store(parameters.store)

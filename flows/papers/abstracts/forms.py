@@ -1,18 +1,19 @@
-"""The forms of language models that write: abstracts from titles, answers from prompts."""
+"""The forms of abstracts that a language model writes from titles."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from flows.forms.fields import AbstractsPresetName, AbstractsTableName, Form, PromptTaskChoice, SizedPresetName, field
-from gptcore.papers.abstracts.config import SamplingConfig
+from flows.forms.fields import Form, field
+from gptcore.papers.abstracts.config import PRESETS, TABLES, SamplingConfig
 
 if TYPE_CHECKING:
     from tasks.store.store import Store
 
+AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # known at run time
+AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above
 _SAMPLING = SamplingConfig()
 
 
@@ -94,29 +95,3 @@ class GenerateParameters(Form):
         :raises InputError: a value out of range.
         """
         return SamplingConfig(**{each.name: getattr(self, each.name) for each in dataclasses.fields(SamplingConfig)})
-
-
-class FewShotParameters(Form):
-    """Answers from prompts, without fine-tuning: zero-shot and behind examples."""
-
-    preset: SizedPresetName = field("few-shot-preset", 0)
-    store: str = field("store", 1)
-    checkpoints: list[str] = field("few-shot-checkpoints", 2)
-    datasets: str = field("datasets", 3)
-    corpus: str = field("few-shot-corpus", 4)
-    tasks: list[PromptTaskChoice] = field("few-shot-tasks", 5)
-    shots: list[Annotated[int, Field(ge=0, le=100)]] = field("few-shot-shots", 6)
-    max_rows: int = field("few-shot-max_rows", 7)
-    overrides: dict[str, Any] = field("few-shot-overrides", 8)
-    nproc: int = field("nproc", 9)
-    out: str = field("few-shot-out", 10)
-    dask: str = field("dask", 11)
-    tokenizer: str = field("tokenizer", 12)
-
-    def _look_up(self, store: Store) -> None:
-        from flows.forms.checks import check_dask, known_tokenizer
-        from flows.papers.abstracts import checks
-
-        known_tokenizer(store, self.tokenizer)
-        check_dask(self.dask)
-        checks.check_prompts(self)

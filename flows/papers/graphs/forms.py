@@ -1,4 +1,4 @@
-"""The forms of knowledge graphs."""
+"""The forms of knowledge graphs, and what is checked of a graph that other forms name."""
 
 from __future__ import annotations
 
@@ -97,3 +97,22 @@ class ReasonParameters(OnGraph):
             raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
         fine_tuned_model(store, self.model, self.task)
         checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
+
+
+def check_graph(store: Store, graph: str, links: str) -> None:
+    """See that the graph and the links of a pre-training that knows entities are there.
+
+    :param graph: its folder, or vectors of the store; empty: the generated world's.
+    :param links: a file; empty: there is none.
+    :raises InputError: they are not there.
+    """
+    from flows.forms.checks import is_address
+    from gptcore.papers.graphs.entities import read_links
+    from gptcore.papers.graphs.graph import graph_files
+
+    if links:
+        read_links(links)
+    if graph and is_address(graph):
+        graph_files(graph)
+    elif graph:
+        store.resolve(graph, "vectors")

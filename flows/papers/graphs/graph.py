@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.forms.checks import is_address
-from gptcore.families import Family
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import COLUMNS
 from gptcore.papers.storyworld.knowledge import FOLDER
@@ -43,14 +42,12 @@ def _is_vectors(graph: str) -> bool:
     return bool(graph) and not is_address(graph)
 
 
-def mentioned(store: Store, graph: str, links: str, family: Family, shards: Artifact) -> Artifact | None:
-    """What puts entities beside words in a pre-training; None for a family that knows none.
+def mentioned(store: Store, graph: str, links: str, shards: Artifact) -> Artifact:
+    """What puts a graph's entities beside words in a pre-training.
 
     :param links: a file that says what names in single documents mean; by default (empty) what the graph says.
     :raises InputError: see :func:`tasks.papers.graphs.stages.links_of_corpus`.
     """
-    if not family.knowledge:
-        return None
     if links:  # a file that does not fit is refused before vectors are learnt
         links_of_corpus(store, shards, links)
     _, vectors = vectors_of(store, graph, COLUMNS, TransEConfig())

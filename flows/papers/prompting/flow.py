@@ -9,8 +9,7 @@ from prefect import flow
 from prefect.utilities.annotations import quote
 
 from flows.forms.run_names import from_form
-from flows.papers.abstracts.checks import check_prompts, least_room, tasks_with_room
-from flows.papers.abstracts.forms import FewShotParameters
+from flows.papers.prompting.forms import FewShotParameters, tasks_with_room
 from flows.servers import signals
 from flows.trainings.chain import books_to_shards, given_model, named_by_size, trained_model
 from gptcore.base.filesystems import is_synthetic
@@ -34,12 +33,12 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
-    check_prompts(parameters)
     store = Store(parameters.store)
+    parameters.check_prompts(store)
     datasets_url = parameters.datasets or str(_world(store) / "datasets")
     given = {ref: given_model(store, ref, generates=True) for ref in parameters.checkpoints}
     room = min(
-        [store.manifest(model)["config"]["model"]["n_ctx"] for model in given.values()] or [least_room(parameters)]
+        [store.manifest(model)["config"]["model"]["n_ctx"] for model in given.values()] or [parameters.least_room()]
     )
     tasks = tasks_with_room(parameters.tasks, datasets_url, room)
     shots, max_rows = sorted(set(parameters.shots)), parameters.max_rows or None

@@ -22,8 +22,9 @@ from flows.forms.checks import (
     known_tokenizer,
 )
 from flows.forms.references import teacher_model
-from flows.forms.settings import chosen_preset, distilled_preset, inherited, refuse_setting
+from flows.forms.settings import chosen_preset, inherited, refuse_setting
 from gptcore.base.errors import InputError, require
+from gptcore.base.settings import replace_settings
 from gptcore.config import (
     EncoderConfig,
     ModelConfig,
@@ -32,10 +33,10 @@ from gptcore.config import (
     PretrainConfig,
     distillation,
     network_config,
+    preset_named,
 )
 from gptcore.config.distillation import DistilConfig, student_of
-from gptcore.families import DEFAULT, FAMILIES
-from tasks.store import references
+from gptcore.families import DEFAULT, FAMILIES, shape_settings
 from tasks.store.store import Store
 
 TAUGHT = ("taught", "layer_epochs", "augmentation")
@@ -174,17 +175,45 @@ def _without(overrides: Mapping[str, Any], *sections: str, taught: bool) -> dict
     return found
 
 
-# --- what a form names, looked up before anything is computed ---
+def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:
+    """The preset of a form of distillation: the student in its teacher's shape, with fewer layers.
 
+    A decoder's student is of the decoder's family. What the settings say of the network stands.
 
-def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -> None:
-    """See that a network that learns from a teacher has one that it can learn from.
-
-    :param start: the model whose weights it goes on from; by default (empty) it begins with random ones.
-    :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
+    :param short: what messages call the teacher.
+    :raises InputError: an unknown setting, a value that does not fit, or a student that cannot learn from the teacher.
     """
-    found = teacher_model(store, teacher) if teacher else None
-    references.check_teacher(store, found, preset.model, preset.distil, start)
+    family = _students_family(form, teacher, short)
+    preset = preset_named(form.preset, {**form.overrides, "family": family})
+    depth = form.layers or max(1, getattr(teacher, "n_layer", 2) // 2)
+    size = form.overrides.get("shape")
+    said = {**(shape_settings(size, "overrides")["model"] if size else {}), **form.overrides.get("model", {})}
+    if form.layers and said.get("n_layer", form.layers) != form.layers:
+        raise InputError(f"--layers {form.layers}: the settings have model.n_layer = {said['n_layer']}; expected one")
+    shape = distillation.student_of(teacher, preset.model, said.get("n_layer", depth))
+    model = replace_settings(shape, said, "overrides: model")
+    distillation.check_teacher(preset.distil, model, teacher, f"--teacher {short}")
+    return dataclasses.replace(preset, model=model)
+
+
+def _students_family(form: Any, teacher: NetworkConfig, short: str) -> str:
+    """The family of a teacher's student: a decoder's own, an encoder's as the form or its settings say.
+
+    :raises InputError: the form or its settings say another one, or two.
+    """
+    said, own = form.overrides.get("family"), FAMILIES[teacher.family]
+    unsaid = type(form).model_fields["family"].default
+    if own.generates:
+        is_one = f"a student of {own.title} ({short}) is one, too; expected none"
+        require(said in (None, own.name), f"family = {said!r} in the settings: {is_one}")
+        require(form.family in (own.name, unsaid), f"--family {form.family}: {is_one}")
+        return own.name
+    if said is not None and form.family not in (said, unsaid):
+        raise InputError(f"family = {said!r} in the settings, --family {form.family}; expected one of the two")
+    return str(said or form.family)
+
+
+# --- what a form names, looked up before anything is computed ---
 
 
 def check_distil(store: Store, form: Any) -> None:

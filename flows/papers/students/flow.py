@@ -5,10 +5,11 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.forms.checks import chosen_tasks, datasets_folder
-from flows.forms.parameters import DistilParameters
 from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
-from flows.forms.settings import distilled_preset, inherited
+from flows.forms.settings import inherited
+from flows.papers.students.checks import distilled_preset
+from flows.papers.students.forms import DistilParameters
 from flows.servers import signals
 from flows.trainings.chain import books_to_shards, trained_model
 from flows.trainings.grid import Arm, encoded_tasks, grid_of, pretrained_arm

@@ -18,10 +18,9 @@ from prefect import flow
 
 from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
-from flows.forms.parameters import SweepParameters
 from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
-from flows.forms.settings import sweep_on
+from flows.papers.sweep.forms import SweepParameters, sweep_on
 from flows.servers import signals
 from flows.trainings.chain import Books, books_and_datasets, books_to_shards
 from flows.trainings.failures import first_line

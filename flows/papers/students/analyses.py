@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prefect import flow
 
-from flows.forms.parameters import AnalysisParameters, DistillationParameters, StudentsParameters
+from flows.forms.parameters import AnalysisParameters
 from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
 from flows.papers.analyses.common import chosen_tasks, notes_on_chain, plain, scores_of, short
@@ -22,6 +22,7 @@ from flows.papers.students.checks import (
     students_of,
     teachers_form,
 )
+from flows.papers.students.forms import DistillationParameters, StudentsParameters
 from flows.trainings.chain import Chain, chain_of, run_chain
 from flows.trainings.failures import Failures
 from flows.trainings.grid import Arm, Grid, pretrained_arm

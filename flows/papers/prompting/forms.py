@@ -1,0 +1,117 @@
+"""The form of answers from prompts, what its options mean, and the tasks that models have positions for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from flows.forms.fields import OR_OWN_TASK, Form, field
+from flows.forms.readers import listed
+from flows.servers.environment import absolute
+from gptcore.base.errors import InputError, require
+from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, shape_given, sized_preset
+from gptcore.nlu.own_task import is_task_file
+from gptcore.papers.prompting.tasks import PROMPT_TASKS, PromptTask, available_prompt_tasks, prompt_task
+
+if TYPE_CHECKING:
+    from tasks.store.store import Store
+
+SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # known at run time
+PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
+PromptTaskChoice = Annotated[PromptTaskName, OR_OWN_TASK]
+"""One of the tasks that are put as prompts, or the address of a task's file."""
+
+
+class FewShotParameters(Form):
+    """Answers from prompts, without fine-tuning: zero-shot and behind examples."""
+
+    preset: SizedPresetName = field("few-shot-preset", 0)
+    store: str = field("store", 1)
+    checkpoints: list[str] = field("few-shot-checkpoints", 2)
+    datasets: str = field("datasets", 3)
+    corpus: str = field("few-shot-corpus", 4)
+    tasks: list[PromptTaskChoice] = field("few-shot-tasks", 5)
+    shots: list[Annotated[int, Field(ge=0, le=100)]] = field("few-shot-shots", 6)
+    max_rows: int = field("few-shot-max_rows", 7)
+    overrides: dict[str, Any] = field("few-shot-overrides", 8)
+    nproc: int = field("nproc", 9)
+    out: str = field("few-shot-out", 10)
+    dask: str = field("dask", 11)
+    tokenizer: str = field("tokenizer", 12)
+
+    def _look_up(self, store: Store) -> None:
+        from flows.forms.checks import check_dask, known_tokenizer
+
+        known_tokenizer(store, self.tokenizer)
+        check_dask(self.dask)
+        self.check_prompts(store)
+
+    def check_prompts(self, store: Store) -> None:
+        """See that what the form names is there: the models, or what they are pre-trained on; tasks with room.
+
+        :raises InputError: for the first that is not there.
+        """
+        from flows.forms.checks import check_corpus
+        from flows.forms.references import pretrained_model
+        from tasks.stages.tokenizer import is_model_folder
+
+        if self.checkpoints and (self.corpus or self.tokenizer or self.overrides):
+            idle = "--tokenizer" if self.tokenizer else "--corpus and no --config"
+            raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle} beside it")
+        for ref in self.checkpoints:
+            if not is_model_folder(ref):
+                pretrained_model(store, ref)
+        room = self.least_room()
+        check_corpus(self.corpus)
+        tasks = self.tasks if self.datasets else [name for name in self.tasks if is_task_file(name)]
+        if self.datasets or tasks:  # the generated world's are there once it is made
+            tasks_with_room(tasks, self.datasets, room if not self.checkpoints else None)
+
+    def least_room(self) -> int:
+        """The fewest positions of the sizes that would be pre-trained.
+
+        :raises InputError: settings that do not fit, or that would make the sizes one.
+        """
+        if same := shape_given(self.overrides):
+            raise InputError(f"overrides: {same[0]}: expected none, as each of the preset's sizes has its own")
+        if self.overrides.get("family", "gpt2") != "gpt2":
+            raise InputError(f"overrides: family = {self.overrides['family']!r}; expected gpt2")
+        more = PROMPT_SETTINGS[self.preset]
+        return min(sized_preset(self.preset, size, more, self.overrides).model.n_ctx for size in SIZES[self.preset])
+
+
+def tasks_with_room(wanted: Sequence[str], datasets_url: str, n_ctx: int | None) -> list[PromptTask]:
+    """The tasks to ask: those wanted, else every one whose data is there and whose answers a model has positions for.
+
+    :param wanted: names, and addresses of files with users' own tasks.
+    :raises InputError: one that is wanted has no data or too little room; or none is wanted and all have too little.
+    """
+    named = [name for name in wanted if not is_task_file(name)]
+    there = available_prompt_tasks(datasets_url) if named or not wanted else []
+    if missing := [name for name in named if name not in there]:
+        raise InputError(f"{datasets_url}: no data for {', '.join(missing)}; found {', '.join(there)}")
+    tasks = [prompt_task(name, datasets_url) for name in wanted or there]
+    if n_ctx is None:
+        return tasks
+    found = tasks if wanted else [task for task in tasks if task.has_room(n_ctx)]
+    for task in tasks if wanted or not found else ():
+        task.check_room(n_ctx)
+    return found
+
+
+def prompt_task_names(comma_separated: str) -> list[str]:
+    """The tasks in a list, by name or by the address of a user's own task's file."""
+    return [absolute(name) if is_task_file(name) else name for name in listed(comma_separated)]
+
+
+def shot_counts(comma_separated: str) -> list[int]:
+    """The numbers in a list of numbers of examples.
+
+    :raises InputError: something else than a number.
+    """
+    items = listed(comma_separated)
+    require(all(item.isdecimal() for item in items), f"--shots: found {comma_separated!r}, expected numbers, as 0,1,4")
+    return [int(item) for item in items]

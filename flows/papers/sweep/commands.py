@@ -1,0 +1,21 @@
+"""What `gptmill sweep` does with its options; everything heavy is imported after what can be checked without it."""
+
+from __future__ import annotations
+
+import argparse
+
+from flows.cli.run import fill, run, store_of
+from flows.forms.readers import toml_file
+
+
+def sweep(options: argparse.Namespace) -> None:
+    from flows.papers.sweep.forms import sweep_on
+    from gptcore.papers.sweep.plan import read_plan
+
+    plan = toml_file(options.file, "")
+    table, _ = sweep_on(store_of(options), plan, options.checkpoint)
+    read_plan(table, options.file, bool(options.checkpoint))  # its errors name the file
+    filled = fill("flows.papers.sweep.forms:SweepParameters", options, {"sweep": plan})
+    from flows.papers.sweep.flow import sweep
+
+    print(run(sweep, filled, options).text(), end="")
