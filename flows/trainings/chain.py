@@ -67,8 +67,9 @@ class Books:
         return ngrams_beside(self.store, self.shards, self.dask, self.count_ngrams)
 
     def pretraining(self, preset: Preset, nproc: int) -> PretrainRequest:
-        made = (self.store, self.shards, preset.model, preset.pretrain, self.ngrams)
-        return PretrainRequest(*made, nproc=nproc, preset=preset.name)
+        return PretrainRequest(
+            self.store, self.shards, preset.model, preset.pretrain, self.ngrams, nproc=nproc, preset=preset.name
+        )
 
 
 def books_to_shards(
@@ -146,8 +147,7 @@ class Chain:
         :param tasks: only these; empty: all.
         """
         datasets = {name: rows for name, rows in self.datasets.items() if not tasks or name in tasks}
-        made = (self.store, self.preset, self.datasets_url, self.tasks, datasets, arms, seeds)
-        return grid_of(*made, alone=self.alone)
+        return grid_of(self.store, self.preset, self.datasets_url, self.tasks, datasets, arms, seeds, alone=self.alone)
 
     def pretrain(
         self,
@@ -161,9 +161,20 @@ class Chain:
 
         See :class:`tasks.stages.pretrain.PretrainRequest` for the parameters.
         """
-        config, common = config or self.preset.pretrain, (self.ngrams, self.nproc, self.sharded)
-        made = (self.store, self.shards, model, config, *common, start, distillation, mentions)
-        return trained_model(PretrainRequest(*made, preset=self.preset.name))
+        request = PretrainRequest(
+            self.store,
+            self.shards,
+            model,
+            config or self.preset.pretrain,
+            self.ngrams,
+            nproc=self.nproc,
+            sharded=self.sharded,
+            start=start,
+            distillation=distillation,
+            mentions=mentions,
+            preset=self.preset.name,
+        )
+        return trained_model(request)
 
     def pretrain_lstm(self, operations: float | None = None) -> Artifact:
         """The LSTM of Table 5 on the same text with the same settings, but for those that only other objectives read.
@@ -217,9 +228,24 @@ def run_chain(
         preset = dataclasses.replace(preset, pretrain=config)
     request = pretraining(store, parameters, preset, shards, start, distillation)
     checkpoint = trained_model(dataclasses.replace(request, ngrams=books.ngrams))
-    made = (books.corpus, books.tokenizer, datasets, shards, books.ngrams, checkpoint)
-    how = (parameters.nproc, parameters.shard, isinstance(parameters, AnalysisParameters))
-    return Chain(store, preset, datasets_url, chosen, *made, left_out, start, request.mentions, *how)
+    return Chain(
+        store,
+        preset,
+        datasets_url,
+        chosen,
+        books.corpus,
+        books.tokenizer,
+        datasets,
+        shards,
+        books.ngrams,
+        checkpoint,
+        left_out,
+        start=start,
+        mentions=request.mentions,
+        nproc=parameters.nproc,
+        sharded=parameters.shard,
+        alone=isinstance(parameters, AnalysisParameters),
+    )
 
 
 def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = ()) -> Chain:
@@ -237,8 +263,21 @@ def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = (
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     corpus, shards = (ancestor(store, checkpoint, stage) for stage in ("corpus", "shards"))
     ngrams = ngrams_beside(store, shards, parameters.dask, parameters.ngrams)
-    made = (corpus, tokenizer, datasets, shards, ngrams, checkpoint)
-    return Chain(store, preset, datasets_url, chosen, *made, left_out, nproc=parameters.nproc, sharded=parameters.shard)
+    return Chain(
+        store,
+        preset,
+        datasets_url,
+        chosen,
+        corpus,
+        tokenizer,
+        datasets,
+        shards,
+        ngrams,
+        checkpoint,
+        left_out,
+        nproc=parameters.nproc,
+        sharded=parameters.shard,
+    )
 
 
 def _readable(
