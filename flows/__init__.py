@@ -13,6 +13,7 @@ FORMER = {
     "flows.abstracts": "flows.papers.abstracts.flow",
     "flows.analysis": "flows.papers.analyses",
     "flows.analysis.entities": "flows.papers.graphs.entities",
+    "flows.analysis.overlap": "flows.papers.prompting.overlap",
     "flows.analysis.students": "flows.papers.students.analyses",
     "flows.distil": "flows.papers.students.flow",
     "flows.few_shot": "flows.papers.prompting.flow",

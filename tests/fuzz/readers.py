@@ -51,8 +51,8 @@ from tasks.store.garbage import inventory
 from tasks.store.store import Store
 from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub
+from tests.gptcore.papers.prompting.test_prompt_files import XML
 from tests.gptcore.test_passages import conll, squad
-from tests.gptcore.test_prompt_files import XML
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
 from tests.tasks.stores import verify

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
-from gptcore.papers.analyses import overlap as module
-from gptcore.papers.analyses.overlap import (
+from gptcore.evaluation import overlap as module
+from gptcore.evaluation.overlap import (
     Overlap,
     build_set,
     find_in_corpus,

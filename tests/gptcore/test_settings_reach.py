@@ -33,7 +33,7 @@ from gptcore.training import finetune, pretrain
 from gptcore.training.pretrain import ValidationMonitor
 from tests.expected import expected
 from tests.gptcore.jobs import N_VOCAB, Job, JobFor, stopped_and_resumed, timeless, write_language
-from tests.gptcore.test_abstracts import TITLES, TOKENIZER
+from tests.gptcore.papers.abstracts.test_abstracts import TITLES, TOKENIZER
 from tests.gptcore.test_finetune import job as finetune_job
 from tests.gptcore.test_finetune import world  # noqa: F401  # a fixture
 
@@ -60,8 +60,13 @@ ELSEWHERE = {
     "hidden_share",  # tests/gptcore/test_both_ways.py
     *("entity_weight", "unlinked"),  # entities beside words: tests/gptcore/test_masked_jobs.py, test_entities.py
     "snapshot",  # chooses the folder of the model to start from
-    "from_task",  # as well: tests/gptcore/test_task_distillation.py
-    *("taught", "layer_epochs", "layer_lr", "augmentation"),  # need a teacher: tests/gptcore/test_task_distillation.py
+    "from_task",  # as well: tests/gptcore/papers/students
+    *(
+        "taught",
+        "layer_epochs",
+        "layer_lr",
+        "augmentation",
+    ),  # need a teacher: papers/students
     "ngrams",  # is fitted once the network is trained: tests/gptcore/test_ngrams.py
     "layer_decay_original",  # nothing without the decay: tests/gptcore/test_optim.py
 }

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from flows.forms.checks import is_address
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import COLUMNS
-from gptcore.papers.storyworld.knowledge import FOLDER
 from tasks.papers.graphs.stages import learn_vectors, link_entities, links_of_corpus, read_knowledge
 from tasks.stages.corpus import generate_world
 from tasks.store.artifact import Artifact
@@ -29,8 +28,14 @@ def facts_of(store: Store, graph: str, columns: Sequence[str]) -> Artifact:
     """The facts of a graph, which is named as :func:`vectors_of` takes it."""
     if _is_vectors(graph):
         return ancestor(store, store.resolve(graph, "vectors"), "graph")
-    address = graph or str(store.local(generate_world(store)) / "datasets" / FOLDER)
-    return read_knowledge(store, address, columns)
+    return read_knowledge(store, graph or _of_the_world(store), columns)
+
+
+def _of_the_world(store: Store) -> str:
+    """The folder of the generated world's graph."""
+    from gptcore.papers.storyworld.knowledge import FOLDER  # a room that is wanted by nobody who has a graph
+
+    return str(store.local(generate_world(store)) / "datasets" / FOLDER)
 
 
 def learnt(store: Store, graph: str, facts: Artifact, config: TransEConfig) -> Artifact:

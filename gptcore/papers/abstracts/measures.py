@@ -30,8 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.evaluation.overlap import Hashes, stretch_hashes
 from gptcore.papers.abstracts.documents import Paper, field_of
-from gptcore.papers.analyses.overlap import Hashes, stretch_hashes
 
 _INTRODUCED = re.compile(r"\(([A-Z][A-Za-z0-9-]*[A-Z0-9])s?\)")
 _LATEX = re.compile(r"\$|\\[A-Za-z]+")

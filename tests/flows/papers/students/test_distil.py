@@ -193,7 +193,11 @@ def test_a_named_teacher_brings_its_family_and_shape(bert: Artifact, world: tupl
 def test_an_ablation_has_a_row_a_part(
     bert: Artifact, world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = ("DistilBERT", "no cosine", "TinyBERT")  # of nine, all of which tests/flows/test_students.py plans
+    kept = (
+        "DistilBERT",
+        "no cosine",
+        "TinyBERT",
+    )  # of nine, all of which test_students.py plans
     some = [student for student in ablations_of(EncoderConfig(n_layer=2)) if student.label in kept]
     monkeypatch.setattr(analysis, "ablations_of", lambda _: some)
     shelf = Store(store)

@@ -231,7 +231,7 @@ def test_a_command_names_the_file_before_anything_runs(
 
 
 def test_the_example_is_a_good_plan() -> None:
-    path = Path(__file__).resolve().parents[2] / "infra" / "sweep-small.toml"
+    path = Path(__file__).resolve().parents[4] / "infra" / "sweep-small.toml"
     plan = read_plan(tomllib.loads(path.read_text(encoding="utf-8")), path.name)
     assert plan.pretrains
 

@@ -22,9 +22,9 @@ from flows.trainings import leaderboard
 from flows.trainings.grid import Arm, Grid, arms_of, grid_of
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, preset_named
+from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
 from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.published import ABLATIONS
-from gptcore.papers.analyses.overlap import build_set, find_in_texts, overlap, wanted_hashes
 from gptcore.papers.prompting.tasks import evaluation_texts
 from gptcore.text.parts import read_corpus
 from tasks.report import analysis as analysis_report
@@ -283,7 +283,7 @@ def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
 def test_overlap_is_that_of_the_corpus_and_trains_nothing(
     world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.papers.analyses.stages._SMALL_TO_SEARCH", 0)  # in processes of its own
+    monkeypatch.setattr("tasks.papers.prompting.overlap._SMALL_TO_SEARCH", 0)  # in processes of its own
     before = {stage: len(Store(store).list(stage)) for stage in ("pretrain", "tokenizer")}
     (whole,) = run("overlap", world, store, tmp_path, [])
     (table,) = (found for found in newest("analysis-overlap")[1] if found["key"] == "analysis-overlap-table")
@@ -311,9 +311,9 @@ def test_overlap_is_that_of_the_corpus_and_trains_nothing(
 def test_an_analysis_costs_two_files_that_are_there() -> None:
     """Beside its own file a table of analyses, and the deployments that are made from it."""
     assert naming("toy_analysis", "pieces of the books") == []
-    named = {str(path.relative_to(ROOT)) for path in naming(r"flows\.papers\.analyses\.overlap", "analysis-overlap")}
-    assert named == {"flows/papers/analyses/plugin.toml", "flows/papers/analyses/overlap.py"}
-    assert "flows.papers.analyses.overlap.overlap" in (ROOT / "prefect.yaml").read_text(encoding="utf-8")
+    named = {str(path.relative_to(ROOT)) for path in naming(r"flows\.papers\.prompting\.overlap", "analysis-overlap")}
+    assert named == {"flows/papers/prompting/plugin.toml", "flows/papers/prompting/overlap.py"}
+    assert "flows.papers.prompting.overlap.overlap" in (ROOT / "prefect.yaml").read_text(encoding="utf-8")
 
 
 def test_an_analysis_of_another_package_goes_the_whole_way(

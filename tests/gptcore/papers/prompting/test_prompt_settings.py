@@ -27,7 +27,7 @@ from gptcore.papers.prompting.tasks import PROMPT_TASKS, PUBLISHED_PROMPTED, pro
 from gptcore.papers.storyworld.beyond import prompted
 from gptcore.papers.storyworld.formats import Writer, datasets
 from tests.expected import expected
-from tests.gptcore.test_prompting import TOKENIZER, model, put, task
+from tests.gptcore.papers.prompting.test_prompting import TOKENIZER, model, put, task
 
 
 @pytest.fixture(scope="module")

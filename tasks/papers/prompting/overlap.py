@@ -9,7 +9,7 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.papers.analyses.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
+from gptcore.evaluation.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
 from gptcore.papers.prompting import tasks as prompt_tasks
 from gptcore.text.parts import part_files
 from tasks.jobs.parallel import partition_map
@@ -49,7 +49,7 @@ def measure_overlap(store: Store, corpus: Artifact, datasets_url: str, dask_addr
     """Count the 8-grams of every test set that stand in a corpus' training documents, and in the set's own train rows.
 
     The manifest's counts hold "sets", for each test set by name "corpus" and "train" with what
-    :class:`gptcore.papers.analyses.overlap.Overlap` has; "train" is None where the task has no training rows.
+    :class:`gptcore.evaluation.overlap.Overlap` has; "train" is None where the task has no training rows.
 
     :raises InputError: missing or broken data.
     """

@@ -10,10 +10,10 @@ from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from flows.trainings.chain import books_and_datasets
 from gptcore.base.filesystems import is_synthetic
+from gptcore.evaluation.overlap import N
 from gptcore.families import FAMILIES
-from gptcore.papers.analyses.overlap import N
 from gptcore.text.sources import RawCorpus
-from tasks.papers.analyses.stages import OverlapCounts, measure_overlap
+from tasks.papers.prompting.overlap import OverlapCounts, measure_overlap
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.card import SYNTHETIC
 from tasks.stages.corpus import clean_corpus

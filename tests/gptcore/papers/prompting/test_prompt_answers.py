@@ -32,7 +32,7 @@ from gptcore.papers.prompting.measures import (
 from gptcore.papers.prompting.rows import select
 from gptcore.papers.prompting.score import answer
 from gptcore.text.byte_bpe import ByteTokenizer
-from tests.gptcore.test_prompting import ITEMS, TEXT, TOKENIZER, model, put, task, total
+from tests.gptcore.papers.prompting.test_prompting import ITEMS, TEXT, TOKENIZER, model, put, task, total
 from tests.realdata import real_data
 
 

@@ -1,1 +1,0 @@
-"""What single analyses count over the stages' artifacts."""
