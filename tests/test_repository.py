@@ -25,7 +25,7 @@ def test_the_paths_that_a_contributor_is_sent_to_exist() -> None:
     paths = {*_PATH.findall(text), *re.findall(r"\]\(([\w./-]+)\)", text)}
     assert len(paths) > 30
     assert sorted(path for path in paths if _PLACEHOLDER not in path and not (ROOT / path).exists()) == []
-    folders = {path.rpartition("/")[0] for path in paths if _PLACEHOLDER in path}
+    folders = {path.partition(_PLACEHOLDER)[0].rpartition("/")[0] for path in paths if _PLACEHOLDER in path}
     assert sorted(folder for folder in folders if not (ROOT / folder).is_dir()) == []
 
 

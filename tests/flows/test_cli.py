@@ -228,7 +228,9 @@ def test_a_row_that_comes_while_the_word_is_typed_counts(
 
 
 def test_every_stage_is_known() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in Path(stages.__path__[0]).glob("*.py")]
+    layer = Path(stages.__path__[0]).parent
+    files = [path for room in ("stages", "papers") for path in (layer / room).rglob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in files]
     named = {name for text in sources for name in re.findall(r"(?:Recipe|recipe_of)\(\s*\"([a-z-]+)\"", text)}
     assert named == set(garbage.STAGES) - {CORPUS_PART, SHARDS_PART}
     assert set(garbage._MEASURES) | set(garbage._TRACKED) <= named
