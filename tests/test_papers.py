@@ -92,11 +92,9 @@ SUITE = (
     "tests/flows/test_pipeline.py::test_one_task_alone_fills_the_row_of_its_suite",
     "tests/gptcore/test_both_ways.py",
     "tests/gptcore/test_encoder.py",
-    "tests/gptcore/test_hidden_words.py",
-    "tests/gptcore/test_transformer.py",
-    "tests/tasks/test_store.py",
+    "tests/gptcore/test_losses.py",
 )
-"""What of the core's suite is run where no paper is: a pipeline from books to the leaderboard, networks, the store."""
+"""What of the core's suite is run where no paper is: a pipeline from books to the leaderboard, networks and losses."""
 
 
 @pytest.mark.slow

@@ -27,11 +27,15 @@ _HEAD = "<!-- Made by infra/docs/generated.py; do not edit. -->\n"
 
 
 def write_pages(source: Path | str) -> None:
-    """Write each page that has changed below ``source``, the folder of the site's pages."""
+    """Write each page that has changed below ``source``, the folder of the pages, and delete those of gone rooms."""
     folder = Path(source) / "reference" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
     made = {"commands": commands(), "settings": settings(), "tasks": tasks()}
-    for name, lines in ({room: python(room, modules) for room, modules in rooms().items()} | made).items():
+    pages = {room: python(room, modules) for room, modules in rooms().items()} | made
+    for page in folder.glob("*.md"):
+        if page.stem not in pages:
+            page.unlink()
+    for name, lines in pages.items():
         page, text = folder / f"{name}.md", _HEAD + "\n".join(lines) + "\n"
         if not page.exists() or page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")
