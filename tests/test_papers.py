@@ -91,7 +91,6 @@ SUITE = (
     "tests/flows/test_pipeline.py::test_a_second_run_makes_nothing_and_says_the_same",
     "tests/flows/test_pipeline.py::test_one_task_alone_fills_the_row_of_its_suite",
     "tests/gptcore/test_both_ways.py",
-    "tests/gptcore/test_encoder.py",
     "tests/gptcore/test_losses.py",
 )
 """What of the core's suite is run where no paper is: a pipeline from books to the leaderboard, networks and losses."""
