@@ -10,23 +10,13 @@ from types import ModuleType
 from typing import Any, cast
 
 FORMER = {
-    "flows.abstracts": "flows.papers.abstracts.flow",
-    "flows.analysis": "flows.papers.analyses",
-    "flows.analysis.entities": "flows.papers.graphs.entities",
-    "flows.analysis.overlap": "flows.papers.prompting.overlap",
-    "flows.analysis.students": "flows.papers.students.analyses",
-    "flows.distil": "flows.papers.students.flow",
-    "flows.few_shot": "flows.papers.prompting.flow",
-    "flows.knowledge": "flows.papers.graphs.flow",
-    "flows.knowledge.flow": "flows.papers.graphs.flow",
-    "flows.knowledge.reason": "flows.papers.graphs.reason",
     "flows.leaderboard": "flows.trainings.leaderboard",
-    "flows.reason": "flows.papers.graphs.reason",
-    "flows.sweep": "flows.papers.sweep.flow",
-    "flows.sweep.flow": "flows.papers.sweep.flow",
     "flows.train": "flows.trainings.train",
 }
-"""Modules by which deployments of former versions, on a Prefect server, name their flows -> where these are now."""
+"""Modules by which deployments of former versions, on a Prefect server, name their flows -> where these are now.
+
+Those that became a paper's stand in the table of its room.
+"""
 
 
 class _Former:
@@ -38,15 +28,22 @@ class _Former:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        known = fullname in FORMER or fullname.rpartition(".")[0] in FORMER
-        return ModuleSpec(fullname, cast(Any, self), is_package=True) if known else None
+        if not fullname.startswith("flows."):
+            return None
+        from flows.plugins import added  # not for `--help`
+
+        former = FORMER | added("former")
+        package, _, name = fullname.rpartition(".")
+        if successor := former.get(fullname) or (f"{former[package]}.{name}" if package in former else None):
+            return ModuleSpec(fullname, cast(Any, self), loader_state=successor, is_package=True)
+        return None
 
     def create_module(self, spec: ModuleSpec) -> None:
         """A plain module will do."""
 
     def exec_module(self, module: ModuleType) -> None:
-        package, _, name = module.__name__.rpartition(".")
-        successor = FORMER.get(module.__name__) or f"{FORMER[package]}.{name}"
+        assert module.__spec__ is not None, "find_spec() made it"
+        successor: str = module.__spec__.loader_state
 
         def attribute(name: str) -> Any:
             return getattr(import_module(successor), name)

@@ -12,6 +12,7 @@ to that package. What a plugin adds stands in tables in its folder, so that list
       [trainings]          STAGE = "module:class", a kind of training that a worker may be sent
       [models]             STAGE = "words": what a model of this stage is to people
       [parts]              NAME = "module:function": what the core asks for by its name, as :func:`part` has it
+      [former]             MODULE = "module": where a flow is now that deployments of former versions name
     fields.toml            the fields of its forms, as `flows/forms/fields.toml` has them
 
 ``after`` in a table of a command, a deployment or an analysis is the name of the one that it stands behind in lists.
