@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.forms.checks import check_from_task
 from flows.forms.parameters import PipelineParameters
 from flows.forms.run_names import from_form
-from flows.forms.settings import chosen_preset
 from flows.servers.temporary_server import is_temporary
 from flows.trainings.chain import run_chain
 from flows.trainings.grid import arms_of
@@ -19,7 +17,6 @@ from tasks.report.card import stages_table
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.table import grid
 from tasks.stages.evaluation import check_blimp, score_blimp
-from tasks.store.store import Store
 
 _PAIRS_OF_ENCODERS = 500  # a field: of each sentence every piece takes a pass, an hour for all pairs on two cores
 
@@ -31,11 +28,11 @@ def pipeline(parameters: PipelineParameters) -> Leaderboard:
     Where the folder of datasets has BLiMP, the pre-trained model is scored on it before it is fine-tuned; an encoder on
     some of the pairs, and on all of them by the analysis of zero-shot curves.
     """
-    check_from_task(parameters, chosen_preset(parameters), parameters.datasets)
-    blimp = bool(parameters.datasets) and has_blimp(parameters.datasets)
+    request = parameters.request
+    blimp = bool(request.datasets) and has_blimp(request.datasets)
     if blimp:
-        check_blimp(Store(parameters.store), parameters.datasets)
-    if is_temporary() and not Store(parameters.store).list("pretrain"):  # a new store: what follows trains, and here
+        check_blimp(request.store, request.datasets)
+    if is_temporary() and not request.store.list("pretrain"):  # a new store: what follows trains, and here
         warm_up()
     chain = run_chain(parameters, whole=False)
     sections = {"Stages": stages_table(chain.store, chain.stages)}

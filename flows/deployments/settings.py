@@ -32,7 +32,6 @@ from pydantic import ValidationError
 
 from flows.forms.fields import form_named
 from flows.forms.parameters import PipelineParameters
-from flows.forms.settings import chosen_preset
 from flows.plugins import added
 from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError, nearest, require
@@ -151,7 +150,7 @@ def _check_parameters(where: str, form_name: str, parameters: Mapping[str, Any])
         raise InputError(f"{where}: {place}: found {_shown(problem['input'])}: {problem['msg']}") from None
     try:
         if isinstance(form, PipelineParameters):
-            chosen_preset(form)
+            _ = form.chosen_preset
         refuse_recorded(dict(form))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None

@@ -10,22 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from flows.forms.readers import as_typed, task_name
-from flows.forms.references import pretrained_model, teacher_model
+from flows.forms.references import given_model, teacher_model
 from flows.forms.settings import FROM_TASK
 from flows.plugins import part
 from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import require_room
 from gptcore.base.filesystems import require_address
-from gptcore.config import Preset, network_config
+from gptcore.config import NetworkConfig, Preset, network_config
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
 from gptcore.nlu.registry import REGISTRY, check_source, task_spec
-from tasks.store import references
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TokenizerCounts
-from tasks.store.references import check_start, named_tokenizer
+from tasks.store.references import check_start, check_teacher, named_tokenizer
 from tasks.store.state import note_store
 from tasks.store.store import Store
 
@@ -58,19 +57,19 @@ def check_layers(store: Store, checkpoint: Artifact, layers: int) -> None:
     require(layers <= has, f"--layers: found {layers}, the checkpoint has {has} blocks")
 
 
-def check_from_task(form: Any, preset: Preset, datasets_url: str) -> None:
-    """See that the tasks that start from another's model can, where the form or its settings say so.
+def check_from_task(source: str, preset: Preset, tasks: Sequence[str], datasets_url: str) -> None:
+    """See that the tasks that start from another's model can, where a form or its settings say so.
 
-    :param form: its tasks, if any, are those that are fine-tuned, else every one whose data is there.
-    :param preset: that it asks for.
+    :param source: the task that the form names; empty: none.
+    :param tasks: those that are fine-tuned; empty: every one whose data is there.
     :param datasets_url: empty: the generated world, which has them all.
     :raises InputError: unknown task, or one that would start from itself, or whose data is not there; or none starts.
     """
-    wanted = form.tasks or (available(datasets_url) if datasets_url else REGISTRY)
-    if form.from_task and not set(wanted) & set(FROM_TASK):
+    wanted = tasks or (available(datasets_url) if datasets_url else REGISTRY)
+    if source and not set(wanted) & set(FROM_TASK):
         known = ", ".join(FROM_TASK)
-        raise InputError(f"--from-task {form.from_task}: expected one of {known} among the tasks, to start so")
-    check_sources(preset, form.tasks, datasets_url, form.from_task)
+        raise InputError(f"--from-task {source}: expected one of {known} among the tasks, to start so")
+    check_sources(preset, tasks, datasets_url, source)
 
 
 def check_sources(preset: Preset, tasks: Sequence[str], datasets_url: str, asked: str = "") -> None:
@@ -98,22 +97,21 @@ def check_sources(preset: Preset, tasks: Sequence[str], datasets_url: str, asked
             )
 
 
-def check_sharded(form: Any, preset: Preset) -> None:
+def check_sharded(sharded: bool, preset: Preset) -> None:
     """:raises InputError: a training that is to be sharded changes matrices whole
     (:func:`gptcore.training.optim.adam_and_muon`).
     """
-    if form.shard and preset.pretrain.optimizer == "muon":
+    if sharded and preset.pretrain.optimizer == "muon":
         raise InputError(f"--shard: preset {preset.name} has pretrain.optimizer = 'muon'; expected adam beside it")
 
 
-def check_start_task(form: Any) -> None:
+def check_start_task(source: str, task: str, pretrained: bool, layers: int) -> None:
     """:raises InputError: one task cannot start from the other's model, or not with the form's other choices."""
-    if not form.from_task:
+    if not source:
         return
-    check_source(form.from_task, [form.task])
-    require(form.pretrained, f"--from-task {form.from_task}: expected no --no-pretraining beside it")
-    if form.layers >= 0:
-        raise InputError(f"--from-task {form.from_task}: every block is its model's; expected no --layers beside it")
+    check_source(source, [task])
+    require(pretrained, f"--from-task {source}: expected no --no-pretraining beside it")
+    require(layers < 0, f"--from-task {source}: every block is its model's; expected no --layers beside it")
 
 
 def check_taught(family: Family, given: Mapping[str, Any]) -> None:
@@ -136,19 +134,17 @@ def check_rates(rates: Sequence[float]) -> None:
         raise InputError(f"--rates: found {as_typed(twice)} twice, expected each rate once")
 
 
-def check_weights(store: Store, start: str, model: Any, tokenizer: str) -> None:
-    """See that the model whose weights a pre-training goes on from, where it does, fits the network and the text.
+def given_start(store: Store, ref: str, model: NetworkConfig, tokenizer: str) -> Artifact | str | None:
+    """The model whose weights a pre-training goes on from, seen to fit the network and the text; None where ``ref`` is
+    empty, and a folder that is imported, and looked at, as the training begins.
 
     :param tokenizer: the tokenizer's digest; empty where it is yet to be learnt.
     :raises InputError: the model is not there, or does not fit.
     """
-    if start and is_address(start):
-        from tasks.stages.tokenizer import is_model_folder
-
-        if is_model_folder(start):  # which is looked at as it is imported
-            return
-    if start:
-        check_start(store, pretrained_model(store, start), model, tokenizer)
+    start = given_model(store, ref) if ref else None
+    if isinstance(start, Artifact):
+        check_start(store, start, model, tokenizer)
+    return start
 
 
 def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
@@ -164,14 +160,15 @@ def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
         part("check_graph")(store, graph, links)
 
 
-def check_teacher(store: Store, teacher: str, preset: Preset, start: str = "") -> None:
-    """See that a network that learns from a teacher has one that it can learn from.
+def given_teacher(store: Store, ref: str, preset: Preset, start: str = "") -> Artifact | None:
+    """The model that a network learns from, seen to fit it; None where ``ref`` is empty.
 
     :param start: the model whose weights it goes on from; by default (empty) it begins with random ones.
     :raises InputError: there is none, it does not fit, or both it and ``start`` give the first weights.
     """
-    model = teacher_model(store, teacher) if teacher else None
-    references.check_teacher(store, model, preset.model, preset.distil, start)
+    teacher = teacher_model(store, ref) if ref else None
+    check_teacher(store, teacher, preset.model, preset.distil, start)
+    return teacher
 
 
 def is_address(graph: str) -> bool:
@@ -199,19 +196,26 @@ def check_addresses(given: Mapping[str, Any]) -> Store:
     return store
 
 
-def known_tokenizer(store: Store, ref: str) -> str:
-    """The digest of the tokenizer that ``ref`` names; empty where it is.
+def given_tokenizer(store: Store, ref: str) -> Artifact | str | None:
+    """The tokenizer that ``ref`` names, or the folder that holds one; None where it is empty.
 
-    :raises InputError: there is none, or it is broken.
+    :raises InputError: there is none.
     """
-    if not ref:
+    return named_tokenizer(store, ref) if ref else None
+
+
+def digest_of(store: Store, tokenizer: Artifact | str | None) -> str:
+    """What tells a tokenizer's texts from those of others; empty where there is none.
+
+    :raises InputError: it is broken.
+    """
+    if isinstance(tokenizer, Artifact):
+        return TokenizerCounts.of(store, tokenizer).tokenizer_digest
+    if tokenizer is None:
         return ""
-    found = named_tokenizer(store, ref)
-    if isinstance(found, Artifact):
-        return TokenizerCounts.of(store, found).tokenizer_digest
     from gptcore.text.tokenizer import Tokenizer
 
-    return Tokenizer.load(found).digest
+    return Tokenizer.load(tokenizer).digest
 
 
 def datasets_folder(store: Store, datasets: str, tasks: Sequence[str] = ()) -> str:

@@ -6,12 +6,13 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from string import Template
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.fields import FieldInfo
@@ -27,9 +28,6 @@ from gptcore.config import PRESETS, FinetuneConfig
 from gptcore.families import offered
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
-
-if TYPE_CHECKING:
-    from tasks.store.store import Store
 
 _SAID: dict[str, dict[str, Any]] = added_fields() | tomllib.loads(
     Template(Path(__file__).with_name("fields.toml").read_text(encoding="utf-8")).substitute(
@@ -231,24 +229,36 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Form(BaseModel):
-    """What a flow is told; :meth:`check` looks up what its fields name before anything is computed."""
+    """What a flow is told; its request is what that means, looked up once, before anything is computed."""
 
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
-    def check(self) -> None:
-        """Look up what the filled form names: settings, sources, artifacts, datasets.
-
-        :raises InputError: for the first that is not there.
-        """
-        from flows.forms import checks
-
-        self._look_up(checks.check_addresses(dict(self)))
-
-    def _look_up(self, store: Store) -> None:
-        """The form's own checks, in this order: settings, text, tokenizer, weights, scheduler, checkpoint, tasks.
+    @cached_property
+    def request(self) -> object:
+        """What the filled form asks for, every name in it looked up, in this order: addresses, settings, text,
+        tokenizer, weights, scheduler, checkpoint, tasks.
 
         Where settings are read by the checkpoint's family, it comes before them.
+
+        :raises InputError: for the first that is not there, or does not fit.
         """
+        from flows.forms.checks import check_addresses
+
+        return check_addresses(dict(self))
+
+    def check(self) -> None:
+        """Look up what the filled form names.
+
+        :raises InputError: for the first that is not there, or does not fit.
+        """
+        _ = self.request
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed, which is looked up on its own."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in vars(copied).keys() - type(self).model_fields.keys():  # what was looked up for this one
+            del vars(copied)[name]
+        return copied
 
     def headline(self) -> list[str]:
         """What a run's name says of the form behind the flow: by default the preset or task, unless it is inherited."""

@@ -8,16 +8,22 @@ Checks are imported where a form is checked: who asks for `--help` waits for non
 
 from __future__ import annotations
 
+import dataclasses
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from flows.forms.fields import FamilyName, Form, InheritedPresetName, PresetName, Rate, TaskChoice, field
-from flows.forms.settings import chosen_preset, preset_on, with_options
-from gptcore.families import recorded_family
+from flows.forms.settings import chosen_preset, preset_on, require_one_family, with_options
+from gptcore.config import Preset
+from gptcore.families import Family, recorded_family
 
 if TYPE_CHECKING:
-    from tasks.store.store import Store
+    from flows.forms.requests import BooksRequest, FineTunesRequest, ShardsRequest
+
+_OPTIONS = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layer_decay")
+"""The settings of fine-tuning that are options of the form of one task; its defaults leave them to the preset."""
 
 
 class OnBooks(Form):
@@ -43,22 +49,48 @@ class OnBooks(Form):
     ngrams: bool = field("ngrams", 19)
 
     @property
-    def named_tokenizer(self) -> str:
-        """The tokenizer to use, where that is said; with the weights of a model latest means the model's own."""
-        return "" if self.start and self.tokenizer == "latest" else self.tokenizer
+    def chosen_preset(self) -> Preset:
+        """The preset, of the family that is asked for, with the overrides applied.
 
-    def _look_up(self, store: Store) -> None:
+        :raises InputError: an unknown setting, or a value that does not fit.
+        """
+        require_one_family(self.overrides, self.family)
+        return chosen_preset(self.preset, self.overrides, self.family)
+
+    @cached_property
+    def request(self) -> BooksRequest:
         from flows.forms import checks
+        from flows.forms.requests import BooksRequest
 
-        preset = chosen_preset(self)
-        checks.check_sharded(self, preset)
+        store, preset = checks.check_addresses(dict(self)), self.chosen_preset
+        checks.check_sharded(self.shard, preset)
         checks.check_corpus(self.corpus)
-        tokenizer = checks.known_tokenizer(store, self.named_tokenizer)
-        checks.check_weights(store, self.start, preset.model, tokenizer)
-        checks.check_teacher(store, self.teacher, preset, self.start)
+        # with the weights of a model latest means the model's own
+        named = "" if self.start and self.tokenizer == "latest" else self.tokenizer
+        tokenizer = checks.given_tokenizer(store, named)
+        start = checks.given_start(store, self.start, preset.model, checks.digest_of(store, tokenizer))
+        teacher = checks.given_teacher(store, self.teacher, preset, self.start)
         checks.check_graph(store, self.graph, preset.family, self.links)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
+        return BooksRequest(
+            store,
+            preset,
+            start,
+            teacher,
+            self.graph,
+            self.links,
+            self.nproc,
+            self.shard,
+            corpus=self.corpus,
+            datasets=self.datasets,
+            tasks=tuple(self.tasks),
+            tokenizer=tokenizer,
+            by_partition=bool(self.tokenizer),
+            dask=self.dask,
+            ngrams=self.ngrams,
+            compares=isinstance(self, AnalysisParameters),
+        )
 
 
 class PipelineParameters(OnBooks):
@@ -67,12 +99,19 @@ class PipelineParameters(OnBooks):
     from_task: str = field("from_task", 14)
     rates: list[Rate] = field("rates", 15)
 
-    def _look_up(self, store: Store) -> None:
+    @property
+    def chosen_preset(self) -> Preset:
+        require_one_family(self.overrides, self.family)
+        return chosen_preset(self.preset, self.overrides, self.family, self.from_task)
+
+    @cached_property
+    def request(self) -> BooksRequest:
         from flows.forms import checks
 
-        super()._look_up(store)
-        checks.check_from_task(self, chosen_preset(self), self.datasets)
+        request = super().request
+        checks.check_from_task(self.from_task, request.preset, self.tasks, self.datasets)
         checks.check_rates(self.rates)
+        return request
 
 
 class AnalysisParameters(OnBooks):
@@ -83,12 +122,14 @@ class AnalysisParameters(OnBooks):
     out: str = field("out", 15)
     operations: list[Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]] = field("analysis-operations", 16)
 
-    def _look_up(self, store: Store) -> None:
+    @cached_property
+    def request(self) -> BooksRequest:
         from flows.forms import checks
 
-        super()._look_up(store)
+        request = super().request
         if self.tasks:  # else each analysis has its own
-            checks.check_sources(chosen_preset(self), self.tasks, self.datasets)
+            checks.check_sources(request.preset, self.tasks, self.datasets)
+        return request
 
 
 class PretrainParameters(Form):
@@ -108,20 +149,36 @@ class PretrainParameters(Form):
     links: str = field("links", 11)
 
     def headline(self) -> list[str]:
-        config = chosen_preset(self).pretrain
-        steps = self.steps or config.steps
-        return [*super().headline(), f"{steps:,} updates" if steps else f"{config.epochs:g} epochs"]
+        config = self.chosen_preset.pretrain
+        return [*super().headline(), f"{config.steps:,} updates" if config.steps else f"{config.epochs:g} epochs"]
 
-    def _look_up(self, store: Store) -> None:
+    @property
+    def chosen_preset(self) -> Preset:
+        """The preset, of the family that is asked for, with the overrides and the number of updates.
+
+        :raises InputError: an unknown setting, or a value that does not fit.
+        """
+        require_one_family(self.overrides, self.family)
+        preset = chosen_preset(self.preset, self.overrides, self.family)
+        steps = self.steps or preset.pretrain.steps
+        return dataclasses.replace(preset, pretrain=dataclasses.replace(preset.pretrain, steps=steps))
+
+    @cached_property
+    def request(self) -> ShardsRequest:
         from flows.forms import checks
+        from flows.forms.requests import ShardsRequest
         from tasks.store.counts import ShardsCounts
 
-        preset = chosen_preset(self)
-        checks.check_sharded(self, preset)
+        store, preset = checks.check_addresses(dict(self)), self.chosen_preset
+        checks.check_sharded(self.shard, preset)
         checks.check_graph(store, self.graph, preset.family, self.links)
-        shards = ShardsCounts.of(store, store.resolve(self.shards, "shards"))
-        checks.check_weights(store, self.start, preset.model, shards.tokenizer_digest)
-        checks.check_teacher(store, self.teacher, preset, self.start)
+        shards = store.resolve(self.shards, "shards")
+        digest = ShardsCounts.of(store, shards).tokenizer_digest
+        start = checks.given_start(store, self.start, preset.model, digest)
+        teacher = checks.given_teacher(store, self.teacher, preset, self.start)
+        return ShardsRequest(
+            store, preset, start, teacher, self.graph, self.links, self.nproc, self.shard, shards=shards
+        )
 
 
 class FinetuneParameters(Form):
@@ -146,25 +203,46 @@ class FinetuneParameters(Form):
     layer_decay: float = field("finetune-layer_decay", 16)
     overrides: dict[str, Any] = field("finetune-all-overrides", 17)
 
-    def _look_up(self, store: Store) -> None:
+    @cached_property
+    def request(self) -> FineTunesRequest:
         from flows.forms import checks
         from flows.forms.references import pretrained_model
+        from flows.forms.requests import FineTunesRequest
 
+        store = checks.check_addresses(dict(self))
         checks.check_rates(self.rates)
-        checks.check_start_task(self)
-        source = self.from_task or None
-        if self.checkpoint:
-            checkpoint = pretrained_model(store, self.checkpoint)
-            checks.check_layers(store, checkpoint, self.layers)
-            family, preset, _ = preset_on(self, store, checkpoint)
-            if self.pretrained:
-                decay = None if self.layer_decay in (0, 1) else self.layer_decay
-                checks.check_taught(family, {"from-task": source, "layer-decay": decay})
-            task, *_ = checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
-            config = with_options(self, family, {task.name: task.settings(preset.finetune_for(task.name))})[task.name]
-            source = config.from_task if self.pretrained else None
-        wanted = [self.task, *([source] if source else [])]
-        checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
+        checks.check_start_task(self.from_task, self.task, self.pretrained, self.layers)
+        checkpoint = pretrained_model(store, self.checkpoint)
+        checks.check_layers(store, checkpoint, self.layers)
+        family = recorded_family(store.manifest(checkpoint)["config"]["model"])
+        preset, origin = preset_on(store, checkpoint, self.preset, self.overrides)
+        if self.pretrained:
+            decay = None if self.layer_decay in (0, 1) else self.layer_decay
+            checks.check_taught(family, {"from-task": self.from_task or None, "layer-decay": decay})
+        datasets_url = checks.datasets_folder(store, self.datasets, [self.task])
+        (task,) = checks.chosen_tasks([self.task], datasets_url)
+        options = self.options(family)
+        if self.pretrained:
+            config = task.settings(preset.finetune_for(task.name))
+            if source := with_options({task.name: config}, options, self.from_task)[task.name].from_task:
+                wanted = [self.task, source]
+                checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
+        return FineTunesRequest(
+            store, checkpoint, family, preset, origin, datasets_url, (task,), self.from_task, options
+        )
+
+    def options(self, family: Family) -> dict[str, Any]:
+        """The settings of fine-tuning that the form's options say, of those that a family has.
+
+        :raises InputError: a value that does not fit.
+        """
+        fields = type(self).model_fields
+        said = {name: value for name in _OPTIONS if (value := getattr(self, name)) != fields[name].default}
+        if not family.auxiliary_loss:
+            said.pop("lm_coef", None)
+        if said.get("max_train_rows") == 0:
+            said["max_train_rows"] = None
+        return said | ({"n_transfer": self.layers, "from_task": None} if self.layers >= 0 else {})
 
 
 class FinetuneAllParameters(Form):
@@ -181,19 +259,22 @@ class FinetuneAllParameters(Form):
     from_task: str = field("from_task", 8)
     rates: list[Rate] = field("rates", 9)
 
-    def _look_up(self, store: Store) -> None:
+    @cached_property
+    def request(self) -> FineTunesRequest:
         from flows.forms import checks
         from flows.forms.references import pretrained_model
+        from flows.forms.requests import FineTunesRequest
 
+        store = checks.check_addresses(dict(self))
         checks.check_rates(self.rates)
-        checkpoint = pretrained_model(store, self.checkpoint) if self.checkpoint else None
-        if checkpoint:
-            family = recorded_family(store.manifest(checkpoint)["config"]["model"])
-            checks.check_taught(family, {"from-task": self.from_task or None})
-        _, preset, _ = preset_on(self, store, checkpoint)
+        checkpoint = pretrained_model(store, self.checkpoint)
+        family = recorded_family(store.manifest(checkpoint)["config"]["model"])
+        checks.check_taught(family, {"from-task": self.from_task or None})
+        preset, origin = preset_on(store, checkpoint, self.preset, self.overrides, self.from_task)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
-        checks.chosen_tasks(self.tasks, datasets_url)
-        checks.check_from_task(self, preset, datasets_url)
+        tasks = tuple(checks.chosen_tasks(self.tasks, datasets_url))
+        checks.check_from_task(self.from_task, preset, self.tasks, datasets_url)
+        return FineTunesRequest(store, checkpoint, family, preset, origin, datasets_url, tasks, self.from_task)
 
 
 class UpkeepParameters(Form):

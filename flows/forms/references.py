@@ -48,6 +48,15 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     return references.pretrained_model(store, in_store(store, ref, ("pretrain",)), generates)
 
 
+def given_model(store: Store, ref: str, generates: bool = False) -> Artifact | str:
+    """The `pretrain` artifact that any name stands for, or the folder of Hugging Face's that ``ref`` is.
+
+    :param generates: whether "latest" means one that generates text.
+    :raises InputError: where none fits, or several do.
+    """
+    return ref if references.is_model_folder(ref) else pretrained_model(store, ref, generates)
+
+
 def teacher_model(store: Store, ref: str) -> Artifact:
     """The `pretrain` artifact that any name stands for; see :func:`tasks.store.references.teacher_model`.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, Preset, preset_named
-from gptcore.families import Family, recorded_family
+from gptcore.families import DEFAULT, recorded_family
 from gptcore.nlu.registry import REGISTRY, check_source
 
 if TYPE_CHECKING:
@@ -17,89 +17,90 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint"
 """What a form has in a preset's place that takes the one whose settings suit the model it starts from."""
-_OPTIONS = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layer_decay")
-"""The settings of fine-tuning that are options of a form of one task; its defaults leave them to the preset."""
 FROM_TASK = ("rte", "stsb", "mrpc")
 """The tasks that start from another's model where a form names one (ALBERT, section 4.5)."""
 
 
-def chosen_preset(form: Any, family: str = "") -> Preset:
-    """The preset of a form, of the family that it may ask for, with its overrides applied.
+class Inherited(NamedTuple):
+    """A preset by its name, and why it is that one, in words."""
 
-    :param family: of a checkpoint that the form starts from; empty: the form's own, or GPT-1.
+    name: str
+    origin: str
+
+
+def chosen_preset(name: str, overrides: Mapping[str, Any], family: str = DEFAULT, from_task: str = "") -> Preset:
+    """The preset of a form, of a family, with the form's overrides applied.
+
+    :param family: that of the form, which its overrides may say instead, or of the checkpoint that it starts from.
+    :param from_task: the task that others start from; empty: as the settings say.
     :raises InputError: an unknown setting, or a value that does not fit.
     """
-    if not family:
-        family = getattr(form, "family", "gpt")
-        if (found := form.overrides.get("family", family)) != family != "gpt":
-            raise InputError(f"family = {found!r} in the settings, --family {family}; expected one of the two")
-    preset = preset_named(form.preset, {"family": family, **form.overrides})
-    if source := getattr(form, "from_task", ""):
-        check_source(source, FROM_TASK)
-        tasks = {name: {**preset.tasks.get(name, {}), "from_task": source} for name in FROM_TASK}
+    preset = preset_named(name, {"family": family, **overrides})
+    if from_task:
+        check_source(from_task, FROM_TASK)
+        tasks = {task: {**preset.tasks.get(task, {}), "from_task": from_task} for task in FROM_TASK}
         preset = dataclasses.replace(preset, tasks={**preset.tasks, **tasks})
-    for name in REGISTRY:
-        if (chosen := preset.finetune_for(name).from_task) is not None:
-            check_source(chosen, [name], f"tasks.{name}.from_task")
+    for task in REGISTRY:
+        if (source := preset.finetune_for(task).from_task) is not None:
+            check_source(source, [task], f"tasks.{task}.from_task")
     return preset
 
 
-def inherited(form: Any, model: Artifact | None, called: str = "the checkpoint") -> tuple[Any, str]:
-    """A form with its preset by name, where it takes that of the model it starts from, and why it is that one.
+def require_one_family(overrides: Mapping[str, Any], family: str) -> None:
+    """:raises InputError: a form and its settings ask for two families."""
+    if (said := overrides.get("family", family)) != family != DEFAULT:
+        raise InputError(f"family = {said!r} in the settings, --family {family}; expected one of the two")
+
+
+def inherited(preset: str, model: Artifact | None, called: str = "the checkpoint") -> Inherited:
+    """The preset that a form asks for, or that of the model it starts from, where it takes that one.
 
     :param model: None: the form names none, and the preset is the demo's.
     :param called: what the words call the model.
     :raises InputError: the model is not there.
     """
-    if form.preset != CHECKPOINT:
-        return form, f"preset {form.preset}, as asked for"
+    if preset != CHECKPOINT:
+        return Inherited(preset, f"preset {preset}, as asked for")
     if model is None:
-        return form.model_copy(update={"preset": "demo"}), "preset demo"
+        return Inherited("demo", "preset demo")
     from tasks.store.lineage import inherited_preset
 
     name, why = inherited_preset(model, called)
-    return form.model_copy(update={"preset": name}), f"preset {name}, {why}"
+    return Inherited(name, f"preset {name}, {why}")
 
 
-def preset_on(form: Any, store: Store, checkpoint: Artifact | None) -> tuple[Family, Preset, str]:
-    """The family of the model that a form fine-tunes, the preset of that family, and why it is that one.
+def preset_on(
+    store: Store, checkpoint: Artifact, preset: str, overrides: Mapping[str, Any], from_task: str = ""
+) -> tuple[Preset, str]:
+    """The preset of the family of the model that a form fine-tunes, and why it is that one.
 
     Of a published size the preset `paper` has its column of the paper's tables.
 
-    :param checkpoint: None: the form names none.
     :raises InputError: an unknown setting, or a value that does not fit.
     """
-    network = store.manifest(checkpoint)["config"]["model"] if checkpoint else {}
-    family, given = recorded_family(network), form
-    form, origin = inherited(form, checkpoint)
-    if form is not given and (size := family.size_of(network)):
-        form.overrides = {"shape": size, **form.overrides}
-    if hasattr(form, "task"):  # whose source is one of its options
-        form = form.model_copy(update={"from_task": ""})
-    return family, chosen_preset(form, "" if family.ablation else family.name), origin
+    network = store.manifest(checkpoint)["config"]["model"]
+    family, (name, origin) = recorded_family(network), inherited(preset, checkpoint)
+    if preset == CHECKPOINT and (size := family.size_of(network)):
+        overrides = {"shape": size, **overrides}
+    return chosen_preset(name, overrides, DEFAULT if family.ablation else family.name, from_task), origin
 
 
-def with_options(form: Any, family: Family, settings: Mapping[str, FinetuneConfig]) -> dict[str, FinetuneConfig]:
-    """Fine-tuning settings by task, with what the options of a form of one task say on top of each.
+def with_options(
+    settings: Mapping[str, FinetuneConfig], options: Mapping[str, Any], from_task: str
+) -> dict[str, FinetuneConfig]:
+    """Task -> its settings of fine-tuning, with what the options of a form say on top of each.
 
+    :param from_task: the task that all others start from; empty: as their settings say.
     :raises InputError: a value that does not fit.
     """
-    defaults = type(form).model_fields
-    given = {name: value for name in _OPTIONS if (value := getattr(form, name)) != defaults[name].default}
-    if not family.auxiliary_loss:
-        given.pop("lm_coef", None)
-    if given.get("max_train_rows") == 0:
-        given["max_train_rows"] = None
-    if form.layers >= 0:
-        given |= {"n_transfer": form.layers, "from_task": None}
-    started = given | ({"from_task": form.from_task} if form.from_task else {})
+    started = {**options, "from_task": from_task} if from_task else options
     return {
-        name: dataclasses.replace(config, **(given if name == form.from_task else started))
-        for name, config in settings.items()
+        task: dataclasses.replace(config, **(options if task == from_task else started))
+        for task, config in settings.items()
     }
 
 
-def refuse_setting(form: Any, section: str, name: str) -> None:
+def refuse_setting(overrides: Mapping[str, Any], section: str, name: str) -> None:
     """:raises InputError: a setting is given that is what the analysis varies."""
-    if (value := form.overrides.get(section, {}).get(name)) is not None:
+    if (value := overrides.get(section, {}).get(name)) is not None:
         raise InputError(f"{section}.{name} = {value!r}: the analysis compares its values; expected no such setting")

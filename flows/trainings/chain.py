@@ -9,13 +9,12 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
-from flows.forms.checks import check_teacher, chosen_tasks, datasets_folder
+from flows.forms.checks import chosen_tasks, datasets_folder
 from flows.forms.choices import list_checkpoints
-from flows.forms.parameters import AnalysisParameters, OnBooks, PretrainParameters
-from flows.forms.references import pretrained_model, teacher_model
-from flows.forms.settings import chosen_preset
+from flows.forms.parameters import OnBooks
+from flows.forms.requests import Given, NetworkRequest
 from flows.plugins import part
 from flows.servers import signals
 from flows.trainings.failures import Failures, each_apart
@@ -33,7 +32,7 @@ from tasks.stages.corpus import clean_corpus, encode_shards, generate_world, ngr
 from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.pretrain import PretrainRequest
-from tasks.stages.tokenizer import import_model, is_model_folder, pin_tokenizer, train_tokenizer
+from tasks.stages.tokenizer import check_kind, import_model, pin_tokenizer, train_tokenizer
 from tasks.stages.training import Distillation
 from tasks.store.artifact import Artifact
 from tasks.store.counts import ShardsCounts, TokenizerCounts
@@ -202,32 +201,29 @@ def run_chain(
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
-    preset = chosen_preset(parameters)
-    store = Store(parameters.store)
-    family = FAMILIES[preset.family]
-    corpus_url, datasets_url = books_and_datasets(store, parameters.corpus, parameters.datasets, family)
+    request = parameters.request
+    store, preset, family = request.store, request.preset, request.family
+    corpus_url, datasets_url = books_and_datasets(store, request.corpus, request.datasets, family)
     raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
-    named = parameters.named_tokenizer
-    pinned = pin_tokenizer(store, named, preset.tokenizer) if named else None
-    start = given_model(store, parameters.start) if parameters.start else None
-    if start and not pinned:
-        pinned = own_tokenizer(store, start)
-    distillation = taught_by(store, parameters.teacher, preset)
+    tokenizer = pinned(store, request.tokenizer, preset)
+    start = imported(store, request.start)
+    if start and not tokenizer:
+        tokenizer = own_tokenizer(store, start)
     if start:
-        vocabulary = TokenizerCounts.of(store, pinned).tokenizer_digest if pinned else ""
+        vocabulary = TokenizerCounts.of(store, tokenizer).tokenizer_digest if tokenizer else ""
         check_start(store, start, preset.model, vocabulary)
-    chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, family, whole)
+    chosen, left_out = _readable(store, datasets_url, tasks or request.tasks, family, whole)
 
-    by_partition = bool(parameters.tokenizer) or family.knowledge  # where the text is another one than the model's
-    books = books_to_shards(store, raw, preset, parameters.dask, pinned, by_partition)
-    books = dataclasses.replace(books, count_ngrams=parameters.ngrams)
+    by_partition = request.by_partition or family.knowledge  # where the text is another one than the model's
+    books = books_to_shards(store, raw, preset, request.dask, tokenizer, by_partition)
+    books = dataclasses.replace(books, count_ngrams=request.ngrams)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, books.tokenizer) for task in chosen}
     shards = books.shards
     if operations:
         config = _for_operations(store, shards, preset.model, preset.pretrain, operations)
         preset = dataclasses.replace(preset, pretrain=config)
-    request = pretraining(store, parameters, preset, shards, start, distillation)
-    checkpoint = trained_model(dataclasses.replace(request, ngrams=books.ngrams))
+    training = pretraining(dataclasses.replace(request, preset=preset), shards, start)
+    checkpoint = trained_model(dataclasses.replace(training, ngrams=books.ngrams))
     return Chain(
         store,
         preset,
@@ -241,22 +237,23 @@ def run_chain(
         checkpoint,
         left_out,
         start=start,
-        mentions=request.mentions,
-        nproc=parameters.nproc,
-        sharded=parameters.shard,
-        alone=isinstance(parameters, AnalysisParameters),
+        mentions=training.mentions,
+        nproc=request.nproc,
+        sharded=request.sharded,
+        alone=request.compares,
     )
 
 
-def chain_of(parameters: OnBooks, checkpoint: Artifact, tasks: Sequence[str] = ()) -> Chain:
+def chain_of(
+    store: Store, parameters: OnBooks, preset: Preset, checkpoint: Artifact, tasks: Sequence[str] = ()
+) -> Chain:
     """The chain that ended in a model of the store: the text that it was made from, and the tasks' rows in its pieces.
 
+    :param preset: of the model's family.
     :param tasks: only these; empty: the form's, or every one whose data is there.
     :raises InputError: missing or broken data, before anything is computed from it, or the store lost the text.
     """
     signals.listen()
-    preset = chosen_preset(parameters)
-    store = Store(parameters.store)
     datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
     chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, FAMILIES[preset.family])
     tokenizer = own_tokenizer(store, checkpoint)
@@ -315,16 +312,27 @@ def trained_model(request: PretrainRequest) -> Artifact:
     return checkpoint
 
 
-# --- what forms name, as parts of a training ---
+# --- what a request names, as parts of a training ---
 
 
-def given_model(store: Store, ref: str, generates: bool = False) -> Artifact:
-    """A pre-trained model that a form names; of a folder of Hugging Face's a copy in the store.
+def pinned(store: Store, named: Given | None, preset: Preset) -> Artifact | None:
+    """The tokenizer that a request names, of a folder a copy in the store; None: it names none.
 
-    :param generates: whether "latest" means one that generates text.
-    :raises InputError: there is none.
+    :raises InputError: it is of another kind than the preset's.
     """
-    return import_model(store, ref) if is_model_folder(ref) else pretrained_model(store, ref, generates)
+    if isinstance(named, Artifact):
+        check_kind(store, named, preset.tokenizer)
+        return named
+    return pin_tokenizer(store, named, preset.tokenizer) if named else None
+
+
+@overload
+def imported(store: Store, named: Given) -> Artifact: ...
+@overload
+def imported(store: Store, named: Given | None) -> Artifact | None: ...
+def imported(store: Store, named: Given | None) -> Artifact | None:
+    """The model that a request names, of a folder of Hugging Face's a copy in the store; None: it names none."""
+    return named if isinstance(named, Artifact) else import_model(store, named) if named else None
 
 
 def named_by_size(store: Store, model: Artifact) -> str:
@@ -332,41 +340,23 @@ def named_by_size(store: Store, model: Artifact) -> str:
     return f"{amount(n_parameters(store, model)).replace(',', '')} {model.short[:6]}"
 
 
-def taught_by(store: Store, ref: str, preset: Preset) -> Distillation | None:
-    """What a network learns from the teacher that a form names; None where ``ref`` is empty.
-
-    :raises InputError: a teacher that is not there or does not fit, or a family that needs one.
-    """
-    check_teacher(store, ref, preset)
-    if not ref:
-        return None
-    return Distillation(teacher_model(store, ref), preset.distil)
-
-
-def pretraining(
-    store: Store,
-    parameters: OnBooks | PretrainParameters,
-    preset: Preset,
-    shards: Artifact,
-    start: Artifact | None,
-    distillation: Distillation | None,
-) -> PretrainRequest:
-    """The pre-training that a form asks for, by what it names.
+def pretraining(request: NetworkRequest, shards: Artifact, start: Artifact | None) -> PretrainRequest:
+    """The pre-training of the network of a request, on shards, from a model's weights or random ones.
 
     :raises InputError: its parts do not fit together.
     """
-    mentions = None
-    if FAMILIES[preset.family].knowledge:
-        mentions = part("mentioned")(store, parameters.graph, parameters.links, shards)
+    store, preset, teacher, mentions = request.store, request.preset, request.teacher, None
+    if request.family.knowledge:
+        mentions = part("mentioned")(store, request.graph, request.links, shards)
     return PretrainRequest(
         store,
         shards,
         preset.model,
         preset.pretrain,
-        nproc=parameters.nproc,
-        sharded=parameters.shard,
+        nproc=request.nproc,
+        sharded=request.sharded,
         start=start,
-        distillation=distillation,
+        distillation=Distillation(teacher, preset.distil) if teacher else None,
         mentions=mentions,
         preset=preset.name,
     )

@@ -24,11 +24,9 @@ from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TokenizerCounts
-from tasks.store.references import named_tokenizer
+from tasks.store.references import WEIGHTS, named_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
-
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
@@ -92,14 +90,6 @@ def _made(counts: Mapping[str, Any]) -> str:
     return f"{TokenizerCounts.parse(counts).n_vocab:,} pieces"
 
 
-def is_model_folder(ref: str) -> bool:
-    """Whether ``ref`` is a folder with a model of Hugging Face's kind and its tokenizer."""
-    if not ref or ("/" not in ref and not Path(ref).is_dir()):
-        return False
-    fs, path = file_system(ref)
-    return exists(fs, f"{path}/config.json") and any(exists(fs, f"{path}/{name}") for name in _WEIGHTS)
-
-
 @task(name="imported", task_run_name="imported model", **STAGE_OPTIONS)
 def import_model(store: Store, url: str) -> Artifact:
     """The language model in a folder (any fsspec URL) of Hugging Face's; it goes by its content, wherever it lies.
@@ -111,7 +101,7 @@ def import_model(store: Store, url: str) -> Artifact:
     config, tensors = read_model(url)
     tokenizer = pin_tokenizer(store, url, TokenizerConfig(family=config.family))
     fs, path = file_system(url)
-    names = ["config.json", next(name for name in _WEIGHTS if exists(fs, f"{path}/{name}"))]
+    names = ["config.json", next(name for name in WEIGHTS if exists(fs, f"{path}/{name}"))]
     files = {name: file_fingerprint(f"{url.rstrip('/')}/{name}") for name in names}
     known = TokenizerCounts.of(store, tokenizer)
     if known.n_vocab != config.n_vocab:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import parse_json
+from gptcore.base.filesystems import exists, file_system
 from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config
 from gptcore.families import FAMILIES, recorded_family
 from tasks.store.artifact import Artifact, is_digest
@@ -18,6 +19,8 @@ from tasks.store.manifest import Manifest
 from tasks.store.records import Record
 from tasks.store.store import Store
 
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""The files of a model's weights in a folder of Hugging Face's kind, the one that is read first."""
 _TOKENIZER = re.compile(r"/tokenizer/[0-9a-f]{4,64}/?$")
 
 
@@ -135,6 +138,14 @@ def named_tokenizer(store: Store, ref: str) -> Artifact | str:
         return ref
     artifact = store.resolve(ref, "tokenizer")
     return artifact if artifact == store.artifact("tokenizer", artifact.digest) else str(store.local(artifact))
+
+
+def is_model_folder(ref: str) -> bool:
+    """Whether ``ref`` is a folder with a model of Hugging Face's kind and its tokenizer."""
+    if not ref or ("/" not in ref and not Path(ref).is_dir()):
+        return False
+    fs, path = file_system(ref)
+    return exists(fs, f"{path}/config.json") and any(exists(fs, f"{path}/{name}") for name in WEIGHTS)
 
 
 def checkpoint_label(store: Store, artifact: Artifact) -> str:

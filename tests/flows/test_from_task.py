@@ -10,7 +10,6 @@ import pytest
 from flows.finetune import finetune
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters, PipelineParameters
 from flows.forms.references import pretrained_model
-from flows.forms.settings import chosen_preset
 from flows.papers.students import analyses as analysis
 from flows.papers.students.forms import StudentsParameters
 from flows.trainings.grid import arms_of
@@ -60,7 +59,7 @@ def test_the_row_has_its_own_name_and_only_the_tasks_that_were_asked_for(board: 
 def test_a_row_whose_settings_start_a_task_so_is_called_as_any_other(board: Leaderboard, store: str) -> None:
     checkpoint = pretrained_model(Store(store), "latest")
     for source, label in (("", "pre-trained"), ("mnli", "pre-trained, then mnli")):
-        preset = chosen_preset(PipelineParameters(preset="best", from_task=source))
+        preset = PipelineParameters(preset="best", from_task=source).chosen_preset
         assert preset.finetune_for("rte").from_task == "mnli"
         assert [arm.label for arm in arms_of(Store(store), preset, checkpoint, source)] == [label]
 
@@ -140,13 +139,23 @@ def test_what_does_not_go_together_is_refused_in_one_line(
         form.check()
 
 
+def test_of_a_checkpoint_that_is_there_the_next_fault_is_told(board: Leaderboard, store: str, tmp_path: Path) -> None:
+    nowhere: dict[str, Any] = {"store": store, "datasets": str(tmp_path)}
+    with pytest.raises(InputError, match=r"no data for rte|no dataset"):
+        FinetuneParameters(task="rte", **nowhere).check()
+    with pytest.raises(InputError, match="no dataset found"):
+        FinetuneAllParameters(**nowhere).check()
+    with pytest.raises(InputError, match=r"pretrain\.stepz is not a setting"):
+        FinetuneAllParameters(**nowhere, overrides={"pretrain": {"stepz": 1}}).check()
+
+
 def test_a_task_without_data_is_refused_before_any_work(
     board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
 ) -> None:
     (tmp_path / "RTE").symlink_to(Path(world[1]) / "RTE")
     given: dict[str, Any] = {"store": store, "datasets": str(tmp_path), "from_task": "mnli"}
     with pytest.raises(InputError, match="no data for mnli; found rte"):
-        FinetuneParameters(task="rte", checkpoint="", **given).check()
+        FinetuneParameters(task="rte", **given).check()
     with pytest.raises(
         InputError, match=r"^--from-task mnli: rte starts from its model; \S+: no data for mnli; found rte"
     ):

@@ -59,21 +59,22 @@ def test_the_ancestor_says_it_then_the_checkpoint_then_its_teacher(tmp_path: Pat
     assert inherited_preset(made("pretrain", "demo", teacher=named))[0] == "demo"
 
     form = FinetuneParameters(task="rte", checkpoint=named.digest, max_train_rows=0, overrides={"finetune": {"lr": 1}})
-    family, preset, origin = preset_on(form, store, named)
+    preset, origin = preset_on(store, named, form.preset, form.overrides)
     assert (preset.finetune.lr, preset.finetune.max_train_rows, origin) == (
         1.0,
         5000,
         "preset small, which pre-trained the checkpoint",
     )
-    tuned = with_options(form, family, {"rte": preset.finetune_for("rte"), "sst2": preset.finetune})
+    family = FAMILIES["gpt"]
+    settings = {"rte": preset.finetune_for("rte"), "sst2": preset.finetune}
+    tuned = with_options(settings, form.options(family), "")
     assert (tuned["rte"].epochs, tuned["sst2"].epochs, tuned["rte"].max_train_rows) == (2, 1, None)
-    asked, origin = inherited(form.model_copy(update={"preset": "paper"}), named)
-    assert (asked.preset, origin) == ("paper", "preset paper, as asked for")
-    assert inherited(form, named, "the teacher")[1] == "preset small, which pre-trained the teacher"
+    assert inherited("paper", named) == ("paper", "preset paper, as asked for")
+    assert inherited(form.preset, named, "the teacher").origin == "preset small, which pre-trained the teacher"
 
     plan = {"objective": "dev/score", "trials": 1}
-    assert sweep_on(store, plan, named.digest)[0] == {**plan, "preset": "small"}
-    assert sweep_on(store, {**plan, "preset": "demo"}, named.digest) == ({**plan, "preset": "demo"}, ())
+    assert sweep_on(store, plan, named)[0] == {**plan, "preset": "small"}
+    assert sweep_on(store, {**plan, "preset": "demo"}, named) == ({**plan, "preset": "demo"}, ())
 
 
 def test_a_published_size_brings_its_own_fine_tuning(tmp_path: Path) -> None:
@@ -82,7 +83,8 @@ def test_a_published_size_brings_its_own_fine_tuning(tmp_path: Path) -> None:
     for size, lr, decay in (("small", 3e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9)):
         network = recorded(network_config({"family": "electra", "n_vocab": 30_522, **shapes[f"electra-{size}"]}))
         model = store.build(Recipe("imported", 1, {"model": network}), lambda _: {"tokenizer_digest": "t"}).artifact
-        family, preset, _ = preset_on(FinetuneParameters(task="rte"), store, model)
-        assert (preset.name, preset.finetune.lr, preset.finetune.layer_decay) == ("paper", lr, decay)
         lower = FinetuneParameters(task="rte", layer_decay=1, lm_coef=0.5)
-        assert with_options(lower, family, {"rte": FinetuneConfig(lm_coef=0)})["rte"].layer_decay is None
+        preset, _ = preset_on(store, model, lower.preset, lower.overrides)
+        assert (preset.name, preset.finetune.lr, preset.finetune.layer_decay) == ("paper", lr, decay)
+        options = lower.options(FAMILIES["electra"])
+        assert with_options({"rte": FinetuneConfig(lm_coef=0)}, options, "")["rte"].layer_decay is None

@@ -13,7 +13,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter
 from prefect.client.schemas.sorting import FlowRunSort
 
-from flows.finetune import chosen_tasks, finetune
+from flows.finetune import finetune
+from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import FinetuneParameters, PretrainParameters
 from flows.forms.references import pretrained_model

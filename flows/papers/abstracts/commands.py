@@ -19,13 +19,8 @@ def abstracts(options: argparse.Namespace) -> None:
     if options.titles is not None and tables:
         raise InputError("--titles: nothing is written for tables; expected `gptmill abstracts` before it")
     require(tables or not options.only, "--only: expected `gptmill abstracts tables` before it")
-    form, section = ("AbstractsTablesParameters", "star") if tables else ("AbstractsParameters", "adapt")
+    form = "AbstractsTablesParameters" if tables else "AbstractsParameters"
     filled = fill(f"flows.papers.abstracts.forms:{form}", options)
-    from flows.papers.abstracts.checks import check_blocks
-    from flows.papers.abstracts.forms import OnPapers
-
-    assert isinstance(filled, OnPapers)
-    check_blocks(filled, section)
     from flows.papers.abstracts.flow import abstracts, abstracts_tables
     from flows.trainings.failures import CellsFailed
 

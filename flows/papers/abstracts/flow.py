@@ -9,15 +9,19 @@ from prefect import flow
 
 from flows.forms.choices import list_checkpoints
 from flows.forms.run_names import from_form
-from flows.papers.abstracts.checks import check_no_pretraining, check_positions, chosen_tables
-from flows.papers.abstracts.forms import AbstractsParameters, AbstractsTablesParameters, GenerateParameters, OnPapers
-from flows.papers.abstracts.settings import chosen_abstracts, language_overrides
+from flows.papers.abstracts.forms import (
+    AbstractsParameters,
+    AbstractsTablesParameters,
+    GenerateParameters,
+    OnPapers,
+    PapersRequest,
+)
+from flows.papers.abstracts.settings import check_positions, language_overrides
 from flows.servers import signals
-from flows.trainings.chain import Books, books_to_shards, given_model, named_by_size, trained_model
+from flows.trainings.chain import Books, books_to_shards, imported, named_by_size, pinned, trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
 from flows.trainings.train import policy_for, run_all
 from gptcore.base.errors import InputError
-from gptcore.config import Preset
 from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.papers.abstracts.config import BY_SIZE, SWEEPS, AdaptConfig, SweepTable, at_size
 from gptcore.text.sources import RawCorpus
@@ -42,7 +46,6 @@ from tasks.papers.abstracts.stages import (
 )
 from tasks.report.analysis import Analysis, publish, publish_all
 from tasks.stages.corpus import generate_world
-from tasks.stages.tokenizer import pin_tokenizer
 from tasks.stages.training import Training
 from tasks.store.artifact import Artifact
 from tasks.store.counts import PretrainCounts
@@ -57,11 +60,11 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
-    preset, own = chosen_abstracts(parameters)
+    request = parameters.request
+    store, own = request.store, request.own
     arms = [dataclasses.replace(own.adapt, pretrained=pretrained) for pretrained in (True, False)]
-    store = Store(parameters.store)
-    papers, ids, checkpoint, _ = _inputs(store, parameters, preset, "adapt", arms)
-    arms = [_rated(store, checkpoint, parameters, "adapt", arm) for arm in arms]
+    papers, ids, checkpoint, _ = _inputs(request, parameters, arms)
+    arms = [_rated(store, checkpoint, parameters, arm) for arm in arms]
     jobs = parameters.jobs or 2  # both arms side by side
     models = _adapted(store, ids, [(checkpoint, arm) for arm in arms], jobs)
     sampling, titles = own.sampling, parameters.titles or own.titles
@@ -72,9 +75,9 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
         measures_table(store, written, ids),
         generated_page(store, written, read_written(store, written), ids),
     ]
-    if parameters.beside:
+    if request.beside:
         first = {named_by_size(store, checkpoint): (checkpoint, models[0])}
-        analyses.append(_beside(store, parameters, preset, own.adapt, first))
+        analyses.append(_beside(request, parameters, first))
     return publish_all(analyses, parameters.out)
 
 
@@ -89,12 +92,11 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     :raises CellsFailed: at the end, where a training failed.
     """
     signals.listen()
-    wanted = chosen_tables(parameters)
-    preset, own = chosen_abstracts(parameters)
-    store = Store(parameters.store)
+    request, wanted = parameters.request, parameters.tables
+    store, own = request.store, request.own
     tables = [table for table in SWEEPS if table.name in wanted]
-    _, ids, checkpoint, books = _inputs(store, parameters, preset, "star", _swept(tables, own.star) or [own.star])
-    star = _rated(store, checkpoint, parameters, "star", own.star)
+    _, ids, checkpoint, books = _inputs(request, parameters, _swept(tables, own.star) or [own.star])
+    star = _rated(store, checkpoint, parameters, own.star)
     configs = _swept(tables, star)
     jobs = parameters.jobs or slots_and_threads(0)[0]
     failed: Failures = {}
@@ -109,7 +111,7 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     if BY_SIZE in wanted and books is not None:
         sizes = _sizes(books, parameters, failed)
         requests = {
-            name: AdaptRequest(store, ids, model, _rated(store, model, parameters, "star", own.star))
+            name: AdaptRequest(store, ids, model, _rated(store, model, parameters, own.star))
             for name, model in sizes.items()
         }
         adapted = _each_apart(requests, jobs, failed)
@@ -145,22 +147,16 @@ def generate(parameters: GenerateParameters) -> Analysis:
 
 
 def _beside(
-    store: Store,
-    parameters: AbstractsParameters,
-    preset: Preset,
-    config: AdaptConfig,
-    trained: dict[str, tuple[Artifact, Artifact]],
+    request: PapersRequest, parameters: AbstractsParameters, trained: dict[str, tuple[Artifact, Artifact]]
 ) -> Analysis:
     """Table 8 of several models: each on the ids of its own tokenizer, all with the same settings but the rate.
 
     :param trained: name -> language model and what it was fine-tuned into, of those that are done; takes in the others.
     """
-    language = language_overrides(parameters.overrides).keys() - {"family"}  # of a language model, which is given
-    overrides = {name: value for name, value in parameters.overrides.items() if name not in language}
-    for ref in parameters.beside:
-        given = parameters.model_copy(update={"checkpoint": ref, "corpus": "", "overrides": overrides})
-        _, ids, start, _ = _inputs(store, given, preset, "adapt", [config])
-        (model,) = _adapted(store, ids, [(start, _rated(store, start, parameters, "adapt", config))], 1)
+    store, config = request.store, request.own.adapt
+    for named in request.beside:
+        _, ids, start, _ = _inputs(dataclasses.replace(request, checkpoint=named), parameters, [config])
+        (model,) = _adapted(store, ids, [(start, _rated(store, start, parameters, config))], 1)
         trained[named_by_size(store, start)] = start, model
     starts = {name: start for name, (start, _) in trained.items()}
     models = [model for _, model in trained.values()]
@@ -173,9 +169,9 @@ def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]
     return list(dict.fromkeys(config for table in tables for _, _, config in cells(table, star)))
 
 
-def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, section: str, config: AdaptConfig) -> AdaptConfig:
+def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, config: AdaptConfig) -> AdaptConfig:
     """The settings, at the paper's scale with Table 2's rate for the model's size unless the user's own have one."""
-    if parameters.preset != "paper" or "lr" in parameters.overrides.get(section, {}):
+    if parameters.preset != "paper" or "lr" in parameters.overrides.get(parameters.section, {}):
         return config
     return at_size(config, store.manifest(checkpoint)["config"]["model"])
 
@@ -219,29 +215,28 @@ def _difference(config: AdaptConfig, star: AdaptConfig) -> str:
 
 
 def _inputs(
-    store: Store, parameters: OnPapers, preset: Preset, section: str, configs: Sequence[AdaptConfig]
+    request: PapersRequest, parameters: OnPapers, configs: Sequence[AdaptConfig]
 ) -> tuple[Artifact, Artifact, Artifact, Books | None]:
     """Papers, their ids, the language model to start from, and the books that it was pre-trained on if it was here.
 
-    :param section: of the settings, where ``configs`` are from.
+    :param configs: of the fine-tunes, from the form's section of the settings.
     :raises InputError: blocks of more tokens than the model has positions, or than a split holds; before any training.
     """
-    check_no_pretraining(parameters)  # as a deployment runs it, nobody looked at the form
+    store, preset, section = request.store, request.preset, parameters.section
     corpus_url, arxiv_url = parameters.corpus, parameters.arxiv
-    if not arxiv_url or not (corpus_url or parameters.checkpoint):
+    if not arxiv_url or not (corpus_url or request.checkpoint):
         world = store.local(generate_world(store))
         corpus_url, arxiv_url = corpus_url or str(world / "books"), arxiv_url or str(world / "arxiv")
-    checkpoint, books = None, None
-    if not parameters.checkpoint:
+    books = None
+    if not request.checkpoint:
         check_positions(section, configs, preset.model.n_ctx)
     papers = collect_papers(store, arxiv_url, parameters.categories)
-    if parameters.checkpoint:
-        checkpoint = given_model(store, parameters.checkpoint, generates=True)
+    if checkpoint := imported(store, request.checkpoint):
         check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
         tokenizer = own_tokenizer(store, checkpoint)
     else:
-        pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
-        books = books_to_shards(store, RawCorpus.at(corpus_url), preset, parameters.dask, pinned)
+        given = pinned(store, request.tokenizer, preset)
+        books = books_to_shards(store, RawCorpus.at(corpus_url), preset, parameters.dask, given)
         tokenizer = books.tokenizer
     ids = encode_abstracts(store, papers, tokenizer)
     size = max(config.block_size for config in configs)

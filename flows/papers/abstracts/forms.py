@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, field
-from gptcore.papers.abstracts.config import PRESETS, TABLES, SamplingConfig
+from gptcore.base.errors import InputError
+from gptcore.base.filesystems import require_address
+from gptcore.config import Preset
+from gptcore.config.sizes import shape_given
+from gptcore.papers.abstracts.config import BY_SIZE, PRESETS, TABLES, AbstractsPreset, SamplingConfig
 
 if TYPE_CHECKING:
+    from flows.forms.requests import Given
     from tasks.store.store import Store
 
 AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # known at run time
 AbstractsTableName = StrEnum("AbstractsTableName", {name: name for name in TABLES})  # type: ignore[misc]  # as above
 _SAMPLING = SamplingConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class PapersRequest:
+    """What the names of a form about papers stand for."""
+
+    store: Store
+    preset: Preset
+    """Of the language model."""
+    own: AbstractsPreset
+    """How it is fine-tuned on abstracts, and writes them."""
+    checkpoint: Given | None
+    """None: the language model is pre-trained."""
+    tokenizer: Given | None
+    beside: tuple[Given, ...]
+    """Further models that are fine-tuned, too."""
 
 
 class OnPapers(Form):
@@ -33,19 +55,63 @@ class OnPapers(Form):
     dask: str = field("dask", 12)
     tokenizer: str = field("tokenizer", 13)
 
-    def _look_up(self, store: Store) -> None:
-        from flows.forms.checks import check_corpus, check_dask, known_tokenizer
-        from flows.papers.abstracts import checks
+    @property
+    def section(self) -> str:
+        """The section of the settings that the first fine-tune has."""
+        return "adapt"
 
-        checks.check_papers(self)
-        known_tokenizer(store, self.tokenizer)
-        check_dask(self.dask)
-        self._look_up_tables()
-        checks.check_start_of_abstracts(store, self)
-        check_corpus(self.corpus)
+    @cached_property
+    def request(self) -> PapersRequest:
+        from flows.forms import checks
+        from flows.papers.abstracts.settings import check_positions, chosen_abstracts
+        from gptcore.papers.abstracts.documents import archive_files
 
-    def _look_up_tables(self) -> None:
+        store = checks.check_addresses(dict(self))
+        preset, own = chosen_abstracts(self.preset, self.overrides)
+        if self.arxiv:
+            archive_files(self.arxiv)
+        self._check_pretraining()
+        tokenizer = checks.given_tokenizer(store, self.tokenizer)
+        checks.digest_of(store, tokenizer)
+        checks.check_dask(self.dask)
+        self._check_tables()
+        checkpoint = self._start(store, self.checkpoint, preset) if self.checkpoint else None
+        checks.check_corpus(self.corpus)
+        beside = tuple(self._start(store, ref, preset) for ref in self._beside())
+        if not isinstance(checkpoint, str):  # a folder is looked at as it is imported
+            n_ctx = store.manifest(checkpoint)["config"]["model"]["n_ctx"] if checkpoint else preset.model.n_ctx
+            check_positions(self.section, [getattr(own, self.section)], n_ctx)
+        return PapersRequest(store, preset, own, checkpoint, tokenizer, beside)
+
+    def _check_pretraining(self) -> None:
+        """:raises InputError: a model to start from, and settings of another that would be pre-trained."""
+        from flows.papers.abstracts.settings import language_overrides
+
+        idle = [f"--{name}" for name in ("corpus", "tokenizer") if getattr(self, name)]
+        idle += [name for name in language_overrides(self.overrides) if name != "family"]
+        if self.checkpoint and idle:
+            raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
+
+    def _check_tables(self) -> None:
         """Nothing is wanted of tables but where they are chosen."""
+
+    def _beside(self) -> list[str]:
+        """Further models that are fine-tuned, too."""
+        return []
+
+    def _start(self, store: Store, ref: str, preset: Preset) -> Given:
+        """A model to start from.
+
+        :raises InputError: it is not there, or reads other text.
+        """
+        from flows.forms.references import given_model
+        from tasks.stages.tokenizer import check_kind
+        from tasks.store.lineage import tokenizer_of
+
+        model = given_model(store, ref, generates=True)
+        if not isinstance(model, str):
+            check_kind(store, tokenizer_of(store, model), preset.tokenizer)
+        return model
 
 
 class AbstractsParameters(OnPapers):
@@ -54,11 +120,10 @@ class AbstractsParameters(OnPapers):
     titles: int = field("abstracts-titles", 6)
     beside: list[str] = field("abstracts-beside", 11)
 
-    def _look_up(self, store: Store) -> None:
-        from flows.papers.abstracts import checks
-
-        super()._look_up(store)
-        checks.check_beside(store, self)
+    def _beside(self) -> list[str]:
+        for ref in self.beside:
+            require_address(ref, "--beside")
+        return self.beside
 
 
 class AbstractsTablesParameters(OnPapers):
@@ -66,10 +131,26 @@ class AbstractsTablesParameters(OnPapers):
 
     only: list[AbstractsTableName] = field("abstracts-tables-only", 6)
 
-    def _look_up_tables(self) -> None:
-        from flows.papers.abstracts import checks
+    @property
+    def section(self) -> str:
+        return "star"
 
-        checks.chosen_tables(self)
+    @property
+    def tables(self) -> list[str]:
+        """The tables to make: those wanted, else every one.
+
+        :raises InputError: models of other sizes are wanted where nothing is pre-trained, or where all would have one
+            size.
+        """
+        if not self.checkpoint and not shape_given(self.overrides):
+            return list(self.only) or list(TABLES)
+        if BY_SIZE in self.only:
+            given = "--checkpoint" if self.checkpoint else shape_given(self.overrides)[0]
+            raise InputError(f"--only {BY_SIZE}: each size is pre-trained with its own shape; expected no {given}")
+        return list(self.only) or [name for name in TABLES if name != BY_SIZE]
+
+    def _check_tables(self) -> None:
+        _ = self.tables
 
 
 class GenerateParameters(Form):

@@ -6,7 +6,6 @@ from prefect import flow
 
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.forms.settings import chosen_preset
 from flows.papers.analyses.common import (
     COST,
     Trained,
@@ -46,7 +45,7 @@ def objectives(parameters: AnalysisParameters) -> list[Analysis]:
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     budgets = sorted(set(parameters.operations)) or _budgets(parameters)
     for name in OBJECTIVES:  # what one of them refuses is refused before the first is trained
-        chosen_preset(of_family(parameters, name))
+        _ = of_family(parameters, name).chosen_preset
     models: list[Trained] = []
     rows: list[Row] = []
     for name in OBJECTIVES:
@@ -65,7 +64,7 @@ def _budgets(parameters: AnalysisParameters) -> list[float]:
 
     :raises InputError: the preset says epochs, of a corpus that nobody has seen yet.
     """
-    preset = chosen_preset(parameters)
+    preset = parameters.chosen_preset
     if preset.pretrain.steps is None:
         raise InputError("--operations: found none, and the preset says epochs; expected numbers, as 1e14,3e14")
     whole = pretraining_flops(preset.model, preset.pretrain, preset.pretrain.steps)

@@ -171,7 +171,9 @@ def tokens_of_update(preset: Preset) -> float:
     return preset.pretrain.batch_size * preset.pretrain.mean_length(preset.model.n_ctx)
 
 
-def of_family(parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None) -> Any:
+def of_family(
+    parameters: AnalysisParameters, family: str, pretrain: Mapping[str, Any] | None = None
+) -> AnalysisParameters:
     """The form with another family, and with settings of pre-training on top of its own.
 
     :raises InputError: the form asks for another one, which the analysis is not about, or where to go on from.

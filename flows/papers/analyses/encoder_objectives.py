@@ -10,7 +10,7 @@ from prefect import flow
 
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.forms.settings import chosen_preset, refuse_setting
+from flows.forms.settings import refuse_setting
 from flows.papers.analyses.common import (
     ON_THE_WAY,
     Trained,
@@ -55,7 +55,7 @@ _KEPT = 2  # models on the way that are fine-tuned: after a quarter and half of 
 @flow(name="analysis-sentences", flow_run_name=from_form, persist_result=False)
 def sentences(parameters: AnalysisParameters) -> list[Analysis]:
     """ALBERT's Table 5: nothing, the next sentence or the sentences' order told beside the hidden words."""
-    refuse_setting(parameters, "pretrain", "pairs")
+    refuse_setting(parameters.overrides, "pretrain", "pairs")
     wanted = chosen_tasks(parameters, _PAIR_TASKS)
     chain = run_chain(of_family(parameters, "albert"), wanted)
     models = []
@@ -101,7 +101,7 @@ def _told(model: Trained) -> dict[str, float]:
 @flow(name="analysis-replaced", flow_run_name=from_form, persist_result=False)
 def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     """ELECTRA's Table 5, its controls at equal tokens; and ELECTRA beside BERT at equal operations, on their way."""
-    refuse_setting(parameters, "pretrain", "replaced_objective")
+    refuse_setting(parameters.overrides, "pretrain", "replaced_objective")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     chain = run_chain(of_family(parameters, "electra"), wanted)
     own = chain.preset.model
@@ -116,7 +116,7 @@ def replaced(parameters: AnalysisParameters) -> list[Analysis]:
     n_updates = electra.counts.steps
     without = _without(parameters, "replaced_weight")
     n_tokens = n_updates * tokens_of_update(chain.preset)
-    alike = round(n_tokens / tokens_of_update(chosen_preset(of_family(without, "bert"))))
+    alike = round(n_tokens / tokens_of_update(of_family(without, "bert").chosen_preset))
     bert = run_chain(of_family(without, "bert", {"steps": max(1, alike)}), wanted)
     masked = Trained("BERT", bert, bert.checkpoint)
     cost = operations_of_update(masked.network, bert.preset.pretrain)

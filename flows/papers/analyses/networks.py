@@ -8,7 +8,6 @@ from prefect import flow
 
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.forms.settings import chosen_preset
 from flows.papers.analyses.common import (
     Trained,
     chosen_tasks,
@@ -43,7 +42,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
     """GPT-1, GPT-2, BERT, ALBERT and ELECTRA, pre-trained at equal tokens and at equal operations."""
     require_own_families(parameters, "tokenizer", "start")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
-    presets = {name: chosen_preset(of_family(parameters, name)) for name in COMPARED}
+    presets = {name: of_family(parameters, name).chosen_preset for name in COMPARED}
     n_tokens = min(_steps(preset) * tokens_of_update(preset) for preset in presets.values())
     budget = 0.0
     models: list[Trained] = []
@@ -77,7 +76,7 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
 def sharing(parameters: AnalysisParameters) -> list[Analysis]:
     """ALBERT's Table 4: two widths of the embeddings, and what all layers have in common."""
     wanted = chosen_tasks(parameters, _ALBERT_TASKS)
-    preset = chosen_preset(of_family(parameters, "albert"))
+    preset = of_family(parameters, "albert").chosen_preset
     own = _encoder(preset)
     if own.n_embd_words == own.n_embd:
         raise InputError(f"model.n_embd_words = {own.n_embd}: expected a width below that of the states, {own.n_embd}")

@@ -30,11 +30,12 @@ def entities(parameters: AnalysisParameters) -> list[Analysis]:
     """
     require_family(parameters, "ernie")
     for section, name in (("pretrain", "entity_weight"), ("finetune", "unlinked")):
-        refuse_setting(parameters, section, name)
+        refuse_setting(parameters.overrides, section, name)
     wanted = list(map(str, parameters.tasks)) or list(_TASKS)
     start = parameters.start
     if not start:
-        start = run_chain(with_family(parameters.model_copy(update={"graph": ""}), "bert"), wanted).checkpoint.digest
+        plain = parameters.model_copy(update={"graph": "", "links": ""})
+        start = run_chain(with_family(plain, "bert"), wanted).checkpoint.digest
     chain = run_chain(with_family(parameters, "ernie", start=start), wanted)
     config = dataclasses.replace(chain.preset.pretrain, entity_weight=0.0)
     without = chain.pretrain(chain.preset.model, config, start=chain.start, mentions=chain.mentions)

@@ -29,11 +29,12 @@ _METRICS = ("mrr", "hits_1", "hits_3", "hits_10")
 def knowledge(parameters: KnowledgeParameters) -> list[Analysis]:
     """A graph's counts, link prediction by TransE beside published scores, and the neighbours of some entities."""
     signals.listen()
-    store = Store(parameters.store)
-    graph = facts_of(store, parameters.graph, parameters.column_names)
+    request = parameters.request
+    store = request.store
+    graph = facts_of(store, request.graph, request.columns)
     facts = KnowledgeGraph.load(store.local(graph))
     entities = chosen_entities(facts, parameters.entities, _SHOWN)  # before minutes are spent on the vectors
-    vectors = learnt(store, parameters.graph, graph, parameters.transe)
+    vectors = learnt(store, request.graph, graph, request.transe)
     analyses = [_prediction(store, graph, vectors)]
     ranks = store.local(vectors) / "vectors" / RANKS_FILE
     if ranks.is_file():  # there are test facts, and the vectors are not of an earlier version

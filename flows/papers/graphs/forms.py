@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, field
@@ -12,9 +14,33 @@ from gptcore.nlu.forms import form_of
 from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig, TransEConfig
 
 if TYPE_CHECKING:
+    from gptcore.nlu.spec import TaskSpec
+    from tasks.store.artifact import Artifact
     from tasks.store.store import Store
-
 _COLUMNS = "head,relation,tail"
+
+
+@dataclass(frozen=True)
+class GraphRequest:
+    """A knowledge graph, and how vectors are learnt from it."""
+
+    store: Store
+    graph: str
+    """Empty: the generated world's."""
+    columns: list[str]
+    transe: TransEConfig
+
+
+@dataclass(frozen=True)
+class ReasonRequest(GraphRequest):
+    """Questions to answer from their text and a graph's paths."""
+
+    grounding: GroundingConfig
+    kagnet: KagNETConfig
+    spec: TaskSpec
+    model: Artifact
+    """Fine-tuned on the task."""
+    datasets_url: str
 
 
 class OnGraph(Form):
@@ -26,7 +52,7 @@ class OnGraph(Form):
     overrides: dict[str, Any] = field("knowledge-overrides", 4)
     out: str = field("knowledge-out", 5)
 
-    def settings(self, section: str, defaults: Settings) -> Settings:
+    def _settings(self, section: str, defaults: Settings) -> Settings:
         """The settings of a section.
 
         :raises InputError: an unknown section or setting, or a value that does not fit.
@@ -36,25 +62,22 @@ class OnGraph(Form):
         return replace_settings(defaults, self.overrides.get(section, {}), f"overrides: {section}")
 
     @property
-    def column_names(self) -> list[str]:
-        return listed(self.columns)
-
-    @property
     def _sections(self) -> tuple[str, ...]:
         return ("transe",)
 
-    @property
-    def transe(self) -> TransEConfig:
-        return self.settings("transe", TransEConfig())
-
-    def _look_up(self, store: Store) -> None:
+    @cached_property
+    def request(self) -> GraphRequest:
+        from flows.forms.checks import check_addresses
         from gptcore.papers.graphs.graph import COLUMNS, graph_files
 
-        if sorted(self.column_names) != sorted(COLUMNS):
+        store = check_addresses(dict(self))
+        columns = listed(self.columns)
+        if sorted(columns) != sorted(COLUMNS):
             raise InputError(f"--columns {self.columns}: expected {_COLUMNS} in some order")
-        _ = self.transe
+        transe = self._settings("transe", TransEConfig())
         if self.graph:
             graph_files(self.graph)
+        return GraphRequest(store, self.graph, columns, transe)
 
 
 class KnowledgeParameters(OnGraph):
@@ -76,27 +99,25 @@ class ReasonParameters(OnGraph):
     def _sections(self) -> tuple[str, ...]:
         return ("transe", "grounding", "kagnet")
 
-    @property
-    def grounding(self) -> GroundingConfig:
-        return self.settings("grounding", GroundingConfig())
-
-    @property
-    def kagnet(self) -> KagNETConfig:
-        return self.settings("kagnet", KagNETConfig())
-
-    def _look_up(self, store: Store) -> None:
+    @cached_property
+    def request(self) -> ReasonRequest:
         from flows.forms import checks
         from flows.forms.references import fine_tuned_model
         from gptcore.nlu.registry import task_spec
 
-        super()._look_up(store)
-        _ = self.grounding, self.kagnet
-        if self.transe.rotation:
+        graph = super().request
+        grounding = self._settings("grounding", GroundingConfig())
+        kagnet = self._settings("kagnet", KagNETConfig())
+        if graph.transe.rotation:
             raise InputError("transe.rotation = true: expected false, as KagNET's paths are made of steps")
         if not form_of(spec := task_spec(self.task)).choices:
             raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
-        fine_tuned_model(store, self.model, self.task)
-        checks.chosen_tasks([self.task], checks.datasets_folder(store, self.datasets, [self.task]))
+        model = fine_tuned_model(graph.store, self.model, self.task)
+        datasets_url = checks.datasets_folder(graph.store, self.datasets, [self.task])
+        checks.chosen_tasks([self.task], datasets_url)
+        return ReasonRequest(
+            graph.store, graph.graph, graph.columns, graph.transe, grounding, kagnet, spec, model, datasets_url
+        )
 
 
 def check_graph(store: Store, graph: str, links: str) -> None:

@@ -12,15 +12,12 @@ from typing import Any
 
 from prefect import flow
 
-from flows.forms.checks import datasets_folder
-from flows.forms.references import fine_tuned_model
 from flows.forms.run_names import from_form
-from flows.papers.graphs.forms import ReasonParameters
+from flows.papers.graphs.forms import ReasonParameters, ReasonRequest
 from flows.papers.graphs.graph import vectors_of
 from flows.servers import signals
 from gptcore.base.settings import recorded
 from gptcore.nlu.published import PUBLISHED
-from gptcore.nlu.registry import task_spec
 from gptcore.papers.graphs.graph import KnowledgeGraph, path_in_words
 from tasks.papers.graphs.counts import GraphCounts, GroundedCounts
 from tasks.papers.graphs.report import Choice, Route, Routes
@@ -30,7 +27,6 @@ from tasks.report.score import commit_of, score_of
 from tasks.report.suites import Suite, open_suite, record_row, row_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TrainingCounts
-from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
 
 _ROUTES = 3  # of a choice, in pictures and on pages
@@ -40,54 +36,51 @@ _ROUTES = 3  # of a choice, in pictures and on pages
 def reason(parameters: ReasonParameters) -> list[Analysis]:
     """KagNET's accuracy beside that of the text's model alone, what the graph covers, and why it answers as it does."""
     signals.listen()
-    store = Store(parameters.store)
-    model = fine_tuned_model(store, parameters.model, parameters.task)
-    spec, datasets_url = task_spec(parameters.task), datasets_folder(store, parameters.datasets, [parameters.task])
-    graph, vectors = vectors_of(store, parameters.graph, parameters.column_names, parameters.transe)
-    grounded = ground_questions(store, datasets_url, spec, graph, vectors, parameters.grounding)
-    configs = [dataclasses.replace(parameters.kagnet, seed=seed) for seed in range(parameters.seeds)]
+    request = parameters.request
+    store, model = request.store, request.model
+    graph, vectors = vectors_of(store, request.graph, request.columns, request.transe)
+    grounded = ground_questions(store, request.datasets_url, request.spec, graph, vectors, request.grounding)
+    configs = [dataclasses.replace(request.kagnet, seed=seed) for seed in range(parameters.seeds)]
     trained = [train_kagnet(store, grounded, vectors, model, config) for config in configs]
-    answered = _Answered(store, parameters, graph, grounded, model, trained)
+    answered = _Answered(request, graph, grounded, trained)
     _record(answered)
-    return publish_all([_scores(answered), *_why(answered)], parameters.out)
+    return publish_all([_scores(answered), *_why(answered, parameters.questions)], parameters.out)
 
 
 @dataclass(frozen=True)
 class _Answered:
     """What a run of the flow was asked, and what it has made."""
 
-    store: Store
-    parameters: ReasonParameters
+    request: ReasonRequest
     graph: Artifact
     grounded: Artifact
-    model: Artifact
-    """Fine-tuned, reads the texts."""
     trained: Sequence[Artifact]
     """A KagNET a seed."""
 
 
 def _record(answered: _Answered) -> None:
     """A row of the leaderboard beside those of the models that have the text alone."""
-    store, parameters, model, trained = answered.store, answered.parameters, answered.model, answered.trained
-    graph, grounded = answered.graph, answered.grounded
+    request, graph, grounded, trained = answered.request, answered.graph, answered.grounded, answered.trained
+    store, model = request.store, request.model
     made, about = store.manifest(trained[0]), GraphCounts.of(store, graph)
     settings = {name: value for name, value in made["config"]["kagnet"].items() if name != "seed"}
     same = {"checkpoint": model.digest, "code": {"kagnet": made["version"]}}
-    laid = {"graph": graph.digest, "grounding": recorded(parameters.grounding), "grounded": grounded.digest}
+    laid = {"graph": graph.digest, "grounding": recorded(request.grounding), "grounded": grounded.digest}
     identity = {**same, **laid, "kagnet": settings}  # "grounded": on the vectors and the questions' files, too
     suite = Suite(f"KagNET on {about.name}, text {model.digest[:6]}", "ours", identity)
     scores = []
     for seed, artifact in enumerate(trained):
         manifest = store.manifest(artifact)
-        spec, commit = task_spec(parameters.task), commit_of(manifest)
-        scores.append(score_of(spec, seed, manifest["counts"], (), same, commit, about.synthetic))
+        commit = commit_of(manifest)
+        scores.append(score_of(request.spec, seed, manifest["counts"], (), same, commit, about.synthetic))
     with open_suite(Tracker(), suite) as run:
         record_row(run, row_of(suite, scores))
 
 
 def _scores(answered: _Answered) -> Analysis:
     """The text alone, KagNET over the seeds, their difference with its error; what the graph covers."""
-    store, task, model, trained = answered.store, answered.parameters.task, answered.model, answered.trained
+    request, trained = answered.request, answered.trained
+    store, task, model = request.store, request.spec.name, request.model
     counts = [TrainingCounts.of(store, artifact).figures for artifact in trained]
     about = GroundedCounts.of(store, answered.grounded).splits
     splits = [split for split in ("dev", "test") if f"{split}/score" in counts[0]]
@@ -128,16 +121,15 @@ def _scores(answered: _Answered) -> Analysis:
     return Analysis("kagnet", title, ("answers by", *splits), body, identity, metrics, notes)
 
 
-def _why(answered: _Answered) -> list[Analysis]:
+def _why(answered: _Answered, wanted: int) -> list[Analysis]:
     """For some dev questions what led to each choice by the first seed: a table of paths, and a picture."""
-    store, trained = answered.store, answered.trained[0]
+    store, trained = answered.request.store, answered.trained[0]
     facts = KnowledgeGraph.load(store.local(answered.graph))
     asked, told = (
         [json.loads(line) for line in (store.local(artifact) / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
         for artifact in (answered.grounded, trained)
     )
     analyses = []
-    wanted = answered.parameters.questions
     chosen = range(0, len(asked), max(1, len(asked) // wanted))[:wanted]
     for number, place in enumerate(chosen, start=1):
         routes = routes_of(facts, asked[place], told[place])

@@ -9,9 +9,9 @@ from prefect import flow
 from prefect.utilities.annotations import quote
 
 from flows.forms.run_names import from_form
-from flows.papers.prompting.forms import FewShotParameters, tasks_with_room
+from flows.papers.prompting.forms import FewShotParameters, FewShotRequest, tasks_with_room
 from flows.servers import signals
-from flows.trainings.chain import books_to_shards, given_model, named_by_size, trained_model
+from flows.trainings.chain import books_to_shards, imported, named_by_size, pinned, trained_model
 from gptcore.base.filesystems import is_synthetic
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.papers.prompting.rows import select
@@ -21,7 +21,6 @@ from tasks.papers.prompting.report import Cells, by_shots, by_size
 from tasks.papers.prompting.stages import answer_prompts
 from tasks.report.analysis import Analysis, publish_all
 from tasks.stages.corpus import generate_world
-from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
@@ -33,18 +32,16 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
-    store = Store(parameters.store)
-    parameters.check_prompts(store)
+    request = parameters.request
+    store = request.store
     datasets_url = parameters.datasets or str(_world(store) / "datasets")
-    given = {ref: given_model(store, ref, generates=True) for ref in parameters.checkpoints}
-    room = min(
-        [store.manifest(model)["config"]["model"]["n_ctx"] for model in given.values()] or [parameters.least_room()]
-    )
+    given = [imported(store, model) for model in request.models]
+    room = min([store.manifest(model)["config"]["model"]["n_ctx"] for model in given] or [request.room])
     tasks = tasks_with_room(parameters.tasks, datasets_url, room)
     shots, max_rows = sorted(set(parameters.shots)), parameters.max_rows or None
     # All rows are read here, once, and before anything is trained; of them those are kept that are asked or shown.
     selections = {task.name: select(read_rows(task, datasets_url), max(shots), max_rows) for task in tasks}
-    models = {named_by_size(store, model): model for model in given.values()} or _sizes(store, parameters)
+    models = {named_by_size(store, model): model for model in given} or _sizes(request, parameters)
     cells: Cells = {}
     for task in tasks:
         unseen: Any = quote(selections[task.name])  # by Prefect, which would look through every row of it
@@ -60,13 +57,14 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     return publish_all(analyses, parameters.out)
 
 
-def _sizes(store: Store, parameters: FewShotParameters) -> dict[str, Artifact]:
+def _sizes(request: FewShotRequest, parameters: FewShotParameters) -> dict[str, Artifact]:
+    store = request.store
     raw = RawCorpus.at(parameters.corpus or str(_world(store) / "web"))
     models = {}
     for size in SIZES[parameters.preset]:
         preset = sized_preset(parameters.preset, size, PROMPT_SETTINGS[parameters.preset], parameters.overrides)
-        pinned = pin_tokenizer(store, parameters.tokenizer, preset.tokenizer) if parameters.tokenizer else None
-        books = books_to_shards(store, raw, preset, parameters.dask, pinned)
+        tokenizer = pinned(store, request.tokenizer, preset)
+        books = books_to_shards(store, raw, preset, parameters.dask, tokenizer)
         models[size.name] = trained_model(books.pretraining(preset, parameters.nproc))
     return models
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -17,12 +19,25 @@ from gptcore.nlu.own_task import is_task_file
 from gptcore.papers.prompting.tasks import PROMPT_TASKS, PromptTask, available_prompt_tasks, prompt_task
 
 if TYPE_CHECKING:
+    from flows.forms.requests import Given
     from tasks.store.store import Store
 
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # known at run time
 PromptTaskName = StrEnum("PromptTaskName", {name: name for name in PROMPT_TASKS})  # type: ignore[misc]  # as above
 PromptTaskChoice = Annotated[PromptTaskName, OR_OWN_TASK]
 """One of the tasks that are put as prompts, or the address of a task's file."""
+
+
+@dataclass(frozen=True)
+class FewShotRequest:
+    """What the form's names stand for."""
+
+    store: Store
+    models: tuple[Given, ...]
+    """Empty: each of the preset's sizes is pre-trained."""
+    tokenizer: Given | None
+    room: int
+    """The fewest positions of these sizes."""
 
 
 class FewShotParameters(Form):
@@ -42,33 +57,25 @@ class FewShotParameters(Form):
     dask: str = field("dask", 11)
     tokenizer: str = field("tokenizer", 12)
 
-    def _look_up(self, store: Store) -> None:
-        from flows.forms.checks import check_dask, known_tokenizer
+    @cached_property
+    def request(self) -> FewShotRequest:
+        from flows.forms import checks
+        from flows.forms.references import given_model
 
-        known_tokenizer(store, self.tokenizer)
-        check_dask(self.dask)
-        self.check_prompts(store)
-
-    def check_prompts(self, store: Store) -> None:
-        """See that what the form names is there: the models, or what they are pre-trained on; tasks with room.
-
-        :raises InputError: for the first that is not there.
-        """
-        from flows.forms.checks import check_corpus
-        from flows.forms.references import pretrained_model
-        from tasks.stages.tokenizer import is_model_folder
-
+        store = checks.check_addresses(dict(self))
+        tokenizer = checks.given_tokenizer(store, self.tokenizer)
+        checks.digest_of(store, tokenizer)
+        checks.check_dask(self.dask)
         if self.checkpoints and (self.corpus or self.tokenizer or self.overrides):
             idle = "--tokenizer" if self.tokenizer else "--corpus and no --config"
             raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle} beside it")
-        for ref in self.checkpoints:
-            if not is_model_folder(ref):
-                pretrained_model(store, ref)
+        models = tuple(given_model(store, ref, generates=True) for ref in self.checkpoints)
         room = self.least_room()
-        check_corpus(self.corpus)
+        checks.check_corpus(self.corpus)
         tasks = self.tasks if self.datasets else [name for name in self.tasks if is_task_file(name)]
         if self.datasets or tasks:  # the generated world's are there once it is made
-            tasks_with_room(tasks, self.datasets, room if not self.checkpoints else None)
+            tasks_with_room(tasks, self.datasets, None if models else room)
+        return FewShotRequest(store, models, tokenizer, room)
 
     def least_room(self) -> int:
         """The fewest positions of the sizes that would be pre-trained.

@@ -6,19 +6,16 @@ from prefect import flow
 
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.forms.settings import chosen_preset
 from flows.servers import signals
 from flows.trainings.chain import books_and_datasets
 from gptcore.base.filesystems import is_synthetic
 from gptcore.evaluation.overlap import N
-from gptcore.families import FAMILIES
 from gptcore.text.sources import RawCorpus
 from tasks.papers.prompting.overlap import OverlapCounts, measure_overlap
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.card import SYNTHETIC
 from tasks.stages.corpus import clean_corpus
 from tasks.store.counts import CorpusCounts
-from tasks.store.store import Store
 
 
 @flow(name="analysis-overlap", flow_run_name=from_form, persist_result=False)
@@ -30,12 +27,11 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     :raises InputError: missing or broken input, before anything is computed from it.
     """
     signals.listen()
-    preset, store = chosen_preset(parameters), Store(parameters.store)
-    corpus_url, datasets_url = books_and_datasets(
-        store, parameters.corpus, parameters.datasets, FAMILIES[preset.family]
-    )
-    corpus = clean_corpus(store, RawCorpus.at(corpus_url), preset.corpus, parameters.dask)
-    built = measure_overlap(store, corpus, datasets_url, parameters.dask)
+    request = parameters.request
+    store = request.store
+    corpus_url, datasets_url = books_and_datasets(store, request.corpus, request.datasets, request.family)
+    corpus = clean_corpus(store, RawCorpus.at(corpus_url), request.preset.corpus, request.dask)
+    built = measure_overlap(store, corpus, datasets_url, request.dask)
     words = CorpusCounts.of(store, corpus).words
     counted = OverlapCounts.parse(built.counts).sets
     wanted = set(map(str, parameters.tasks)) or {name.partition(" ")[0] for name in counted}

@@ -7,17 +7,14 @@ from collections.abc import Sequence
 
 from prefect import flow
 
-from flows.forms.parameters import AnalysisParameters
-from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
 from flows.papers.analyses.common import chosen_tasks, notes_on_chain, plain, scores_of, short
 from flows.papers.students.checks import (
     Compared,
+    Comparison,
     Plan,
     Student,
     ablations_of,
-    check_distillation,
-    check_students,
     plans,
     students_of,
     teachers_form,
@@ -39,7 +36,6 @@ from tasks.report.rows import Row, one_decimal
 from tasks.stages.evaluation import measure_speed
 from tasks.stages.training import Distillation, network_of
 from tasks.store.counts import PretrainCounts
-from tasks.store.store import Store
 
 _TASKS = tuple(REGISTRY)
 _PERPLEXITY = "perplexity: of held-out text, of hidden words where the family hides them"
@@ -52,10 +48,9 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
 
     A BERT that is pre-trained as the form says, or the model that it names as the teacher.
     """
-    parameters = check_students(Store(parameters.store), parameters)
     wanted = chosen_tasks(parameters, _TASKS)
     _with_class(wanted)
-    chain, compared, grid, rows = _scored(parameters, wanted, students_of)
+    chain, compared, grid, rows = _scored(parameters.comparison, wanted, students_of)
     shape = network_of(chain.store, chain.checkpoint)
     title = f"{FAMILIES[shape.family].title}, {shape.layers} layers: the teacher"
     labels = [title, *(plan.student.label for plan in compared)]
@@ -65,33 +60,29 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
 @flow(name="analysis-distillation", flow_run_name=from_form, persist_result=False)
 def distillation(parameters: DistillationParameters) -> list[Analysis]:
     """DistilBERT's and TinyBERT's ablations: a student, one part of what it learns left out."""
-    parameters = check_distillation(Store(parameters.store), parameters)
     wanted = chosen_tasks(parameters, _TASKS)
-    chain, compared, grid, rows = _scored(parameters, wanted, ablations_of)
+    chain, compared, grid, rows = _scored(parameters.comparison, wanted, ablations_of)
     return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters.out)
 
 
-def _taught(parameters: AnalysisParameters, tasks: Sequence[str]) -> Chain:
+def _taught(comparison: Comparison, tasks: Sequence[str]) -> Chain:
     """The chain that ends in the teacher: the model that the form names, else a BERT."""
-    if not parameters.teacher:
-        return run_chain(teachers_form(parameters), tasks)
-    store = Store(parameters.store)
-    teacher = store.adopt(teacher_model(store, parameters.teacher))
-    return chain_of(teachers_form(parameters, network_of(store, teacher).family), teacher, tasks)
+    form, store = comparison.form, comparison.store
+    if comparison.teacher is None:
+        return run_chain(teachers_form(form), tasks)
+    return chain_of(store, form, comparison.preset, store.adopt(comparison.teacher), tasks)
 
 
-def _scored(
-    parameters: AnalysisParameters, tasks: Sequence[str], which: Compared
-) -> tuple[Chain, list[Plan], Grid, list[Row]]:
+def _scored(comparison: Comparison, tasks: Sequence[str], which: Compared) -> tuple[Chain, list[Plan], Grid, list[Row]]:
     """The teacher's chain, its students, the grid of all of them, and its rows, the teacher's first."""
-    chain = _taught(parameters, tasks)
+    chain, form = _taught(comparison, tasks), comparison.form
     shape = network_of(chain.store, chain.checkpoint)
-    compared = plans(parameters, shape, f"--teacher {chain.checkpoint.short}", which)
+    compared = plans(form, shape, f"--teacher {chain.checkpoint.short}", which)
     teacher = pretrained_arm(chain.checkpoint)
     arms = [teacher, *(_arm(chain, plan, teacher) for plan in compared)]
     left_out: Failures = {}
-    grid = with_sources(chain.grid(arms, parameters.seeds), left_out)
-    board = score_tasks(grid, parameters.jobs, left_out=left_out).only(list(chain.datasets))
+    grid = with_sources(chain.grid(arms, form.seeds), left_out)
+    board = score_tasks(grid, form.jobs, left_out=left_out).only(list(chain.datasets))
     return chain, compared, grid, list(board.rows[: len(arms)])
 
 

@@ -7,24 +7,27 @@ trained, then the flow for what it trains.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flows.forms.checks import (
     ADDRESS_OPTIONS,
     check_corpus,
+    check_dask,
     check_graph,
     check_sharded,
     check_sources,
-    chosen_tasks,
+    check_tasks,
     datasets_folder,
-    known_tokenizer,
+    digest_of,
+    given_tokenizer,
 )
+from flows.forms.parameters import AnalysisParameters
 from flows.forms.references import teacher_model
-from flows.forms.settings import chosen_preset, inherited, refuse_setting
+from flows.forms.requests import Given
+from flows.forms.settings import inherited
 from gptcore.base.errors import InputError, require
-from gptcore.base.settings import replace_settings
 from gptcore.config import (
     EncoderConfig,
     ModelConfig,
@@ -33,10 +36,11 @@ from gptcore.config import (
     PretrainConfig,
     distillation,
     network_config,
-    preset_named,
 )
 from gptcore.config.distillation import DistilConfig, student_of
-from gptcore.families import DEFAULT, FAMILIES, shape_settings
+from gptcore.families import DEFAULT, FAMILIES
+from gptcore.nlu.own_task import Task
+from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
 TAUGHT = ("taught", "layer_epochs", "augmentation")
@@ -123,7 +127,7 @@ VARIED = tuple(name for student in ablations_of(EncoderConfig(n_layer=2)) for na
 """The settings of distillation that the ablations say."""
 
 
-def teachers_form(form: Any, family: str = "bert") -> Any:
+def teachers_form(form: AnalysisParameters, family: str = "bert") -> AnalysisParameters:
     """The form as it says how the teacher is trained, without what is said of its students' fine-tunes.
 
     :param family: of the teacher.
@@ -134,7 +138,7 @@ def teachers_form(form: Any, family: str = "bert") -> Any:
     return form.model_copy(update={"family": family, "overrides": _without(form.overrides, "family", taught=False)})
 
 
-def plans(form: Any, teacher: NetworkConfig, where: str, compared: Compared) -> list[Plan]:
+def plans(form: AnalysisParameters, teacher: NetworkConfig, where: str, compared: Compared) -> list[Plan]:
     """How each of the students of a teacher is made.
 
     :param where: what holds the teacher, for messages.
@@ -151,12 +155,12 @@ def plans(form: Any, teacher: NetworkConfig, where: str, compared: Compared) -> 
     return [_plan(form, teacher, where, student, students[0].family) for student in students]
 
 
-def _plan(form: Any, teacher: Teacher, where: str, student: Student, schedule: str) -> Plan:
+def _plan(form: AnalysisParameters, teacher: Teacher, where: str, student: Student, schedule: str) -> Plan:
     """:param schedule: the family whose number of updates who learns alone has, too."""
 
     def preset_of(family: str) -> Preset:
         overrides = _without(form.overrides, "family", "model", taught=FAMILIES[family].taught)
-        return chosen_preset(form.model_copy(update={"family": family, "overrides": overrides}))
+        return form.model_copy(update={"family": family, "overrides": overrides}).chosen_preset
 
     preset = preset_of(student.family)
     shape = student_of(teacher, preset.model, student.n_layer)
@@ -175,109 +179,67 @@ def _without(overrides: Mapping[str, Any], *sections: str, taught: bool) -> dict
     return found
 
 
-def distilled_preset(form: Any, teacher: NetworkConfig, short: str) -> Preset:
-    """The preset of a form of distillation: the student in its teacher's shape, with fewer layers.
+@dataclass(frozen=True)
+class Distilled:
+    """The settings of a student."""
 
-    A decoder's student is of the decoder's family. What the settings say of the network stands.
-
-    :param short: what messages call the teacher.
-    :raises InputError: an unknown setting, a value that does not fit, or a student that cannot learn from the teacher.
-    """
-    family = _students_family(form, teacher, short)
-    preset = preset_named(form.preset, {**form.overrides, "family": family})
-    depth = form.layers or max(1, getattr(teacher, "n_layer", 2) // 2)
-    size = form.overrides.get("shape")
-    said = {**(shape_settings(size, "overrides")["model"] if size else {}), **form.overrides.get("model", {})}
-    if form.layers and said.get("n_layer", form.layers) != form.layers:
-        raise InputError(f"--layers {form.layers}: the settings have model.n_layer = {said['n_layer']}; expected one")
-    shape = distillation.student_of(teacher, preset.model, said.get("n_layer", depth))
-    model = replace_settings(shape, said, "overrides: model")
-    distillation.check_teacher(preset.distil, model, teacher, f"--teacher {short}")
-    return dataclasses.replace(preset, model=model)
+    preset: Preset
+    origin: str
+    """Why it is that preset, in words."""
 
 
-def _students_family(form: Any, teacher: NetworkConfig, short: str) -> str:
-    """The family of a teacher's student: a decoder's own, an encoder's as the form or its settings say.
+@dataclass(frozen=True)
+class DistilRequest:
+    """A student of a model that is there, and tasks to fine-tune both on."""
 
-    :raises InputError: the form or its settings say another one, or two.
-    """
-    said, own = form.overrides.get("family"), FAMILIES[teacher.family]
-    unsaid = type(form).model_fields["family"].default
-    if own.generates:
-        is_one = f"a student of {own.title} ({short}) is one, too; expected none"
-        require(said in (None, own.name), f"family = {said!r} in the settings: {is_one}")
-        require(form.family in (own.name, unsaid), f"--family {form.family}: {is_one}")
-        return own.name
-    if said is not None and form.family not in (said, unsaid):
-        raise InputError(f"family = {said!r} in the settings, --family {form.family}; expected one of the two")
-    return str(said or form.family)
+    store: Store
+    teacher: Given
+    student: Distilled | None
+    """None: the teacher's folder has not been looked at yet."""
+    datasets_url: str
+    tasks: Sequence[Task]
 
 
-# --- what a form names, looked up before anything is computed ---
+@dataclass(frozen=True)
+class Comparison:
+    """A teacher and its students, as a form of an analysis asks for them, every name in it looked up."""
+
+    store: Store
+    form: AnalysisParameters
+    """The form with its preset by name, where it takes that of the teacher."""
+    preset: Preset
+    """That of the teacher."""
+    teacher: Artifact | None
+    """None: it is pre-trained as the form says."""
 
 
-def check_distil(store: Store, form: Any) -> None:
-    """See that the teacher of a form is there, and that its student can be made.
+def comparison_of(store: Store, form: AnalysisParameters, compared: Compared) -> Comparison:
+    """See that a teacher's students can be made.
 
     :raises InputError: for the first thing that is not there, or does not fit.
     """
-    from tasks.stages.tokenizer import is_model_folder
-
-    if is_model_folder(form.teacher):  # which is looked at as it is imported
-        require(form.corpus, f"--teacher {form.teacher}: a folder, whose text nobody knows; expected --corpus")
-        check_corpus(form.corpus)
-    else:
-        found = teacher_model(store, form.teacher)
-        if form.corpus:
-            raise InputError(f"--corpus: the teacher {found.short} was made from text of the store; expected none")
-        form, _ = inherited(form, found)
-        preset = distilled_preset(form, network_config(store.manifest(found)["config"]["model"]), found.short)
-        check_sources(preset, form.tasks, datasets_folder(store, form.datasets, form.tasks))
-    chosen_tasks(form.tasks, datasets_folder(store, form.datasets, form.tasks))
-
-
-def check_students(store: Store, form: Any) -> Any:
-    """See that a teacher's students can be made, and that their speed can be measured.
-
-    :return: the form with its preset by name, where it takes that of the teacher that it may name.
-    :raises InputError: for the first thing that is not there, or does not fit.
-    """
-    from gptcore.models.onnx import require_onnx
-
-    require_onnx("analysis students")
-    return _check_students(store, form, students_of)
-
-
-def check_distillation(store: Store, form: Any) -> Any:
-    """See that the students can be made whose loss has one part less, and that no setting says which.
-
-    :return: see :func:`check_students`.
-    :raises InputError: for the first thing that is not there, or does not fit.
-    """
-    form = _check_students(store, form, ablations_of)
-    for name in VARIED:
-        refuse_setting(form, "distil", name)
-    return form
-
-
-def _check_students(store: Store, form: Any, compared: Compared) -> Any:
-    found = teacher_model(store, form.teacher) if form.teacher else None
-    form, _ = inherited(form, found)
-    if found is None:
+    teacher = teacher_model(store, form.teacher) if form.teacher else None
+    form = form.model_copy(update={"preset": inherited(form.preset, teacher).name})
+    if teacher is None:
         require(not form.start, f"--from {form.start}: this analysis pre-trains what it compares; expected no --from")
-        preset = chosen_preset(teachers_form(form))
+        preset = teachers_form(form).chosen_preset
         shape, where = preset.model, f"--preset {form.preset}"
     else:
         for name in ("corpus", "tokenizer", "start"):
             if getattr(form, name):
                 option = ADDRESS_OPTIONS[name]
-                raise InputError(f"{option}: the teacher {found.short} was made from text of the store; expected none")
-        shape, where = network_config(store.manifest(found)["config"]["model"]), f"--teacher {found.short}"
-        preset = chosen_preset(teachers_form(form, shape.family))
+                raise InputError(
+                    f"{option}: the teacher {teacher.short} was made from text of the store; expected none"
+                )
+        shape, where = network_config(store.manifest(teacher)["config"]["model"]), f"--teacher {teacher.short}"
+        preset = teachers_form(form, shape.family).chosen_preset
     check_graph(store, form.graph, shape.family, form.links)
     for plan in plans(form, shape, where, compared):
-        check_sharded(form, plan.preset)
-    known_tokenizer(store, form.tokenizer)
-    datasets = datasets_folder(store, form.datasets, form.tasks) if found else form.datasets
+        check_sharded(form.shard, plan.preset)
+    digest_of(store, given_tokenizer(store, form.tokenizer))
+    datasets = datasets_folder(store, form.datasets, form.tasks) if teacher else form.datasets
     check_sources(preset, form.tasks, datasets)
-    return form
+    check_corpus(form.corpus)
+    check_dask(form.dask)
+    check_tasks(form.tasks, form.datasets)
+    return Comparison(store, form, preset, teacher)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.forms.checks import chosen_tasks, datasets_folder
-from flows.forms.references import teacher_model
 from flows.forms.run_names import from_form
-from flows.forms.settings import inherited
-from flows.papers.students.checks import distilled_preset
 from flows.papers.students.forms import DistilParameters
 from flows.servers import signals
 from flows.trainings.chain import books_to_shards, trained_model
@@ -19,26 +15,22 @@ from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.corpus import ngrams_beside
 from tasks.stages.pretrain import PretrainRequest
-from tasks.stages.tokenizer import import_model, is_model_folder
-from tasks.stages.training import Distillation, network_of
+from tasks.stages.tokenizer import import_model
+from tasks.stages.training import Distillation
+from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
-from tasks.store.store import Store
 
 
 @flow(name="distil", flow_run_name=from_form, persist_result=False)
 def distil(parameters: DistilParameters) -> Leaderboard:
     """Pre-train a student beside its teacher, then fine-tune both: two rows that stand for the same text."""
     signals.listen()
-    store = Store(parameters.store)
-    if is_model_folder(parameters.teacher):
-        teacher = import_model(store, parameters.teacher)
-    else:
-        teacher = store.adopt(teacher_model(store, parameters.teacher))
-    parameters, origin = inherited(parameters, teacher, "the teacher")
-    preset = distilled_preset(parameters, network_of(store, teacher), teacher.short)
-    datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
-    chosen = chosen_tasks(parameters.tasks, datasets_url)
-    tokenizer = own_tokenizer(store, teacher)
+    request = parameters.request
+    store, datasets_url, chosen = request.store, request.datasets_url, request.tasks
+    given = request.teacher
+    teacher = store.adopt(given) if isinstance(given, Artifact) else import_model(store, given)
+    student = request.student or parameters.student_of(store, teacher)
+    preset, tokenizer = student.preset, own_tokenizer(store, teacher)
     datasets, left_out = encoded_tasks(store, datasets_url, chosen, FAMILIES[preset.family], tokenizer)
     if teacher.stage == "pretrain":  # the text that it was made from; of a teacher from elsewhere the given books
         shards = ancestor(store, teacher, "shards")
@@ -48,10 +40,10 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     ngrams = ngrams_beside(store, shards, parameters.dask, parameters.ngrams)
     settings = (preset.model, preset.pretrain, ngrams, parameters.nproc)
     distillation = Distillation(teacher, preset.distil)
-    request = PretrainRequest(store, shards, *settings, distillation=distillation, preset=preset.name)
-    student = trained_model(request)
+    training = PretrainRequest(store, shards, *settings, distillation=distillation, preset=preset.name)
+    model = trained_model(training)
     taught_by = pretrained_arm(teacher)
     label = f"student of {teacher.digest[:6]}, {preset.model.shape_in_words}"
-    arms = [Arm(label, student, teacher=taught_by), taught_by]
-    grid = grid_of(store, preset, datasets_url, chosen, datasets, arms, parameters.seeds, origin)
+    arms = [Arm(label, model, teacher=taught_by), taught_by]
+    grid = grid_of(store, preset, datasets_url, chosen, datasets, arms, parameters.seeds, student.origin)
     return score_tasks(grid, parameters.jobs, left_out=left_out)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, InheritedPresetName, TaskChoice, field
 from flows.forms.parameters import AnalysisParameters
-from gptcore.families import students
+from flows.forms.settings import inherited, refuse_setting
+from gptcore.base.errors import InputError, require
+from gptcore.base.settings import replace_settings
+from gptcore.config import NetworkConfig, Preset, network_config, preset_named
+from gptcore.config.distillation import check_teacher, student_of
+from gptcore.families import FAMILIES, shape_settings, students
 
 if TYPE_CHECKING:
+    from flows.papers.students.checks import Comparison, Distilled, DistilRequest
+    from tasks.store.artifact import Artifact
     from tasks.store.store import Store
 
 StudentName = StrEnum("StudentName", {name: name for name in students()})  # type: ignore[misc]  # known at run time
@@ -20,29 +29,36 @@ class StudentsParameters(AnalysisParameters):
 
     preset: InheritedPresetName = field("students-preset", 0)  # type: ignore[assignment]  # a choice more
 
-    def _look_up(self, store: Store) -> None:
-        from flows.papers.students.checks import check_students
+    def check(self) -> None:
+        _ = self.comparison
 
-        check_students(store, self)
-        self._look_up_text()
+    @cached_property
+    def comparison(self) -> Comparison:
+        """The teacher that the form names, or would train, whose students are seen to fit it.
 
-    def _look_up_text(self) -> None:
-        """Those of the checks on books that a teacher of the store leaves."""
+        :raises InputError: for the first thing that is not there, or does not fit.
+        """
         from flows.forms import checks
+        from flows.papers.students.checks import comparison_of, students_of
+        from gptcore.models.onnx import require_onnx
 
-        checks.check_corpus(self.corpus)
-        checks.check_dask(self.dask)
-        checks.check_tasks(self.tasks, self.datasets)
+        store = checks.check_addresses(dict(self))
+        require_onnx("analysis students")  # their speed is measured
+        return comparison_of(store, self, students_of)
 
 
 class DistillationParameters(StudentsParameters):
     """Students whose loss has one part less, from the artifacts of a pipeline; what is missing is made."""
 
-    def _look_up(self, store: Store) -> None:
-        from flows.papers.students.checks import check_distillation
+    @cached_property
+    def comparison(self) -> Comparison:
+        from flows.forms import checks
+        from flows.papers.students.checks import VARIED, ablations_of, comparison_of
 
-        check_distillation(store, self)
-        self._look_up_text()
+        comparison = comparison_of(checks.check_addresses(dict(self)), self, ablations_of)
+        for name in VARIED:
+            refuse_setting(self.overrides, "distil", name)
+        return comparison
 
 
 class DistilParameters(Form):
@@ -63,9 +79,74 @@ class DistilParameters(Form):
     dask: str = field("dask", 12)
     ngrams: bool = field("ngrams", 13)
 
-    def _look_up(self, store: Store) -> None:
-        from flows.forms.checks import check_dask
-        from flows.papers.students.checks import check_distil
+    @cached_property
+    def request(self) -> DistilRequest:
+        from flows.forms import checks
+        from flows.forms.references import teacher_model
+        from flows.papers.students.checks import DistilRequest
+        from tasks.store.references import is_model_folder
 
-        check_dask(self.dask)
-        check_distil(store, self)
+        store = checks.check_addresses(dict(self))
+        checks.check_dask(self.dask)
+        if is_model_folder(self.teacher):  # which is looked at as it is imported
+            require(self.corpus, f"--teacher {self.teacher}: a folder, whose text nobody knows; expected --corpus")
+            checks.check_corpus(self.corpus)
+            datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
+            tasks = checks.chosen_tasks(self.tasks, datasets_url)
+            return DistilRequest(store, self.teacher, None, datasets_url, tasks)
+        teacher = teacher_model(store, self.teacher)
+        if self.corpus:
+            raise InputError(f"--corpus: the teacher {teacher.short} was made from text of the store; expected none")
+        student = self.student_of(store, teacher)
+        datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
+        checks.check_sources(student.preset, self.tasks, datasets_url)
+        return DistilRequest(store, teacher, student, datasets_url, checks.chosen_tasks(self.tasks, datasets_url))
+
+    def student_of(self, store: Store, teacher: Artifact) -> Distilled:
+        """The settings of a teacher's student, and why it is that preset.
+
+        :raises InputError: see :meth:`student_preset`.
+        """
+        from flows.papers.students.checks import Distilled
+
+        name, origin = inherited(self.preset, teacher, "the teacher")
+        network = network_config(store.manifest(teacher)["config"]["model"])
+        return Distilled(self.student_preset(name, network, teacher.short), origin)
+
+    def student_preset(self, name: str, teacher: NetworkConfig, short: str) -> Preset:
+        """The preset that the form asks for: the student in its teacher's shape, with fewer layers.
+
+        A decoder's student is of the decoder's family. What the settings say of the network stands.
+
+        :param name: of the preset.
+        :param short: what messages call the teacher.
+        :raises InputError: an unknown setting, a value that does not fit, or a student that cannot learn from the
+            teacher.
+        """
+        preset = preset_named(name, {**self.overrides, "family": self._family_of_student(teacher, short)})
+        depth = self.layers or max(1, getattr(teacher, "n_layer", 2) // 2)
+        size = self.overrides.get("shape")
+        said = {**(shape_settings(size, "overrides")["model"] if size else {}), **self.overrides.get("model", {})}
+        if self.layers and said.get("n_layer", self.layers) != self.layers:
+            has = f"the settings have model.n_layer = {said['n_layer']}"
+            raise InputError(f"--layers {self.layers}: {has}; expected one")
+        shape = student_of(teacher, preset.model, said.get("n_layer", depth))
+        model = replace_settings(shape, said, "overrides: model")
+        check_teacher(preset.distil, model, teacher, f"--teacher {short}")
+        return dataclasses.replace(preset, model=model)
+
+    def _family_of_student(self, teacher: NetworkConfig, short: str) -> str:
+        """The family of a teacher's student: a decoder's own, an encoder's as the form or its settings say.
+
+        :raises InputError: the form or its settings say another one, or two.
+        """
+        said, own = self.overrides.get("family"), FAMILIES[teacher.family]
+        unsaid = type(self).model_fields["family"].default
+        if own.generates:
+            is_one = f"a student of {own.title} ({short}) is one, too; expected none"
+            require(said in (None, own.name), f"family = {said!r} in the settings: {is_one}")
+            require(self.family in (own.name, unsaid), f"--family {self.family}: {is_one}")
+            return own.name
+        if said is not None and self.family not in (said, unsaid):
+            raise InputError(f"family = {said!r} in the settings, --family {self.family}; expected one of the two")
+        return str(said or self.family)

@@ -9,11 +9,12 @@ from flows.forms.readers import toml_file
 
 
 def sweep(options: argparse.Namespace) -> None:
+    from flows.forms.references import pretrained_model
     from flows.papers.sweep.forms import sweep_on
     from gptcore.papers.sweep.plan import read_plan
 
-    plan = toml_file(options.file, "")
-    table, _ = sweep_on(store_of(options), plan, options.checkpoint)
+    plan, store = toml_file(options.file, ""), store_of(options)
+    table, _ = sweep_on(store, plan, pretrained_model(store, options.checkpoint) if options.checkpoint else None)
     read_plan(table, options.file, bool(options.checkpoint))  # its errors name the file
     filled = fill("flows.papers.sweep.forms:SweepParameters", options, {"sweep": plan})
     from flows.papers.sweep.flow import sweep

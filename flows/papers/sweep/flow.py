@@ -16,11 +16,10 @@ from typing import Any
 
 from prefect import flow
 
-from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
-from flows.forms.references import pretrained_model
 from flows.forms.run_names import from_form
-from flows.papers.sweep.forms import SweepParameters, sweep_on
+from flows.papers.sweep.forms import SweepParameters, SweepRequest
 from flows.servers import signals
 from flows.trainings.chain import Books, books_and_datasets, books_to_shards
 from flows.trainings.failures import first_line
@@ -39,7 +38,6 @@ from gptcore.papers.sweep.plan import (
     Rung,
     Trial,
     fewer_rows,
-    read_plan,
     shortened,
     survivors,
 )
@@ -225,9 +223,8 @@ def sweep(parameters: SweepParameters) -> SweepResult:
     :raises Exception: of a rung on which every trial failed, the first one's.
     """
     signals.listen()
-    table, said = sweep_on(Store(parameters.store), parameters.sweep, parameters.checkpoint)
-    plan = read_plan(table, "sweep", bool(parameters.checkpoint))
-    inputs, identity, notes = _trial_inputs(parameters.model_copy(update={"sweep": table}), plan)
+    plan = parameters.request.plan
+    inputs, identity, notes = _trial_inputs(parameters.request, parameters)
     tracker = Tracker()
     with open_sweep(tracker, plan, identity) as run:
         outcomes: list[Outcome] = []
@@ -239,26 +236,24 @@ def sweep(parameters: SweepParameters) -> SweepResult:
             ranked = survivors(objectives, len(objectives), plan.lower_is_better)
             _tell(plan, rung, reached, ranked)
         list_checkpoints(inputs.store)
-        result = SweepResult(plan, outcomes, identity, [*said, *notes])
+        result = SweepResult(plan, outcomes, identity, notes)
         with scratch_folder() as folder:
             publish_sweep(tracker, run, result, folder)
     show_in_name(result.headline)
     return result
 
 
-def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs, dict[str, Any], list[str]]:
+def _trial_inputs(request: SweepRequest, parameters: SweepParameters) -> tuple[TrialInputs, dict[str, Any], list[str]]:
     """Books and rows, encoded for every vocabulary that a trial drew; what a sweep follows from; what to know of it.
 
     All of it comes before the first training: a broken row costs seconds.
     """
-    store = Store(parameters.store)
+    store, plan, checkpoint, datasets_url = request.store, request.plan, request.checkpoint, request.datasets_url
     code = {stage: VERSIONS[stage] for stage in ("pretrain", "finetune")}
-    identity: dict[str, Any] = {"sweep": parameters.sweep, "code": code}
+    identity: dict[str, Any] = {"sweep": request.table, "code": code}
     kinds = dict.fromkeys(trial.preset.tokenizer for trial in plan.trials)
     texts: dict[TokenizerConfig, Text]
-    if parameters.checkpoint:
-        checkpoint = pretrained_model(store, parameters.checkpoint)
-        datasets_url = datasets_folder(store, parameters.datasets, plan.tasks)
+    if checkpoint is not None:
         tasks = chosen_tasks(plan.tasks, datasets_url)
         tokenizer = own_tokenizer(store, checkpoint)
         texts = dict.fromkeys(kinds, Text(_encoded(store, datasets_url, tasks, tokenizer)))
@@ -266,7 +261,7 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
         identity["checkpoint"] = checkpoint.digest
         notes = list(start_note(store.manifest(checkpoint)))
     else:
-        corpus_url, datasets_url = parameters.corpus, parameters.datasets
+        corpus_url = parameters.corpus
         preset = plan.trials[0].preset  # of books and shards all trials have the same settings
         family = FAMILIES[preset.family]
         if not corpus_url or (plan.tasks and not datasets_url):
@@ -289,7 +284,11 @@ def _trial_inputs(parameters: SweepParameters, plan: Plan) -> tuple[TrialInputs,
     rows = "rows that chose epochs" if plan.objective == SCORE else "dev rows"
     seen = f"the {rows} of {', '.join(inputs.tasks)}" if plan.objective in SCORES else "the held-out documents"
     share = f"A rung is a share of {'training rows' if inputs.by_rows else 'pre-training'}, each with its own schedule."
-    return inputs, identity, [*dict.fromkeys(notes), f"Selected on {seen}; no test row was read for it. {share}"]
+    return (
+        inputs,
+        identity,
+        [*request.notes, *dict.fromkeys(notes), f"Selected on {seen}; no test row was read for it. {share}"],
+    )
 
 
 def _encoded(store: Store, datasets_url: str, tasks: Sequence[Task], tokenizer: Artifact) -> dict[str, Artifact]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, field
@@ -10,7 +12,24 @@ from gptcore.base.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES, recorded_family
 
 if TYPE_CHECKING:
+    from gptcore.papers.sweep.plan import Plan
+    from tasks.store.artifact import Artifact
     from tasks.store.store import Store
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """A sweep's file as it is read, and what the form's names stand for."""
+
+    store: Store
+    table: Mapping[str, Any]
+    notes: tuple[str, ...]
+    """What a reader must know of the settings."""
+    plan: Plan
+    checkpoint: Artifact | None
+    """The model that all trials fine-tune; None: each pre-trains its own."""
+    datasets_url: str
+    """Empty: the generated world's."""
 
 
 class SweepParameters(Form):
@@ -29,39 +48,43 @@ class SweepParameters(Form):
         preset = [str(self.sweep["preset"])] if "preset" in self.sweep else []
         return [*preset, f"by {self.sweep.get('objective', '')}"]
 
-    def _look_up(self, store: Store) -> None:
+    @cached_property
+    def request(self) -> SweepRequest:
         from flows.forms import checks
         from flows.forms.references import pretrained_model
         from gptcore.papers.sweep.plan import read_plan
 
-        plan = read_plan(sweep_on(store, self.sweep, self.checkpoint)[0], "sweep", bool(self.checkpoint))
+        store = checks.check_addresses(dict(self))
+        checkpoint = pretrained_model(store, self.checkpoint) if self.checkpoint else None
+        table, notes = sweep_on(store, self.sweep, checkpoint)
+        plan = read_plan(table, "sweep", checkpoint is not None)
         family = FAMILIES[plan.trials[0].preset.family]
-        if self.checkpoint:
-            pretrained_model(store, self.checkpoint)
-        elif family.knowledge:
-            title = family.title
-            raise InputError(f"sweep: {title}: found no --checkpoint, expected one, as only fine-tunes are searched")
-        else:
+        if checkpoint is None:
+            if family.knowledge:
+                found = "found no --checkpoint, expected one, as only fine-tunes are searched"
+                raise InputError(f"sweep: {family.title}: {found}")
             checks.check_corpus(self.corpus)
         checks.check_dask(self.dask)
-        if plan.tasks and (self.checkpoint or self.datasets):
-            checks.chosen_tasks(plan.tasks, checks.datasets_folder(store, self.datasets, plan.tasks))
+        datasets_url = self.datasets
+        if plan.tasks and (checkpoint or datasets_url):
+            datasets_url = checks.datasets_folder(store, datasets_url, plan.tasks)
+            checks.chosen_tasks(plan.tasks, datasets_url)
+        return SweepRequest(store, table, notes, plan, checkpoint, datasets_url)
 
 
-def sweep_on(store: Store, table: Mapping[str, Any], ref: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def sweep_on(
+    store: Store, table: Mapping[str, Any], checkpoint: Artifact | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What a sweep's file holds, with preset and family of the checkpoint where it names no preset; a note on these.
 
-    :param ref: the checkpoint that all trials start from; empty: none.
-    :raises InputError: no such model.
+    :param checkpoint: the model that all trials start from; None: there is none.
     """
-    if not ref or "preset" in table:
+    if checkpoint is None or "preset" in table:
         return dict(table), ()
-    from flows.forms.references import pretrained_model
     from tasks.store.lineage import inherited_preset
 
-    model = pretrained_model(store, ref)
-    name, why = inherited_preset(model)
-    family, found = recorded_family(store.manifest(model)["config"]["model"]), {**table, "preset": name}
+    name, why = inherited_preset(checkpoint)
+    family, found = recorded_family(store.manifest(checkpoint)["config"]["model"]), {**table, "preset": name}
     if family.name != DEFAULT and not family.ablation and isinstance(said := table.get("settings", {}), Mapping):
         found["settings"] = {"family": family.name, **said}
     return found, (f"Settings of preset {name}, {why}.",)

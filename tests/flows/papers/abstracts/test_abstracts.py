@@ -13,7 +13,6 @@ import transformers
 
 from flows.cli.main import main
 from flows.papers.abstracts import flow as abstracts
-from flows.papers.abstracts.checks import check_blocks
 from flows.papers.abstracts.forms import AbstractsParameters, AbstractsTablesParameters, GenerateParameters
 from gptcore.base.errors import InputError
 from gptcore.config.sizes import Size
@@ -311,9 +310,8 @@ def test_what_is_not_there_is_refused_before_any_work(papers: str, world: tuple[
     short = {"model": {"n_ctx": 32}, "adapt": {"block_size": 32}}  # star's blocks are of 96, and no business of adapt's
     form = AbstractsParameters(preset="demo", arxiv=papers, store=str(tmp_path / "store"), overrides=short)
     form.check()
-    check_blocks(form, "adapt")
     with pytest.raises(InputError, match=r"^star\.block_size = 96: expected 32 or less, the model's n_ctx"):
-        check_blocks(form, "star")
+        AbstractsTablesParameters(**form.model_dump(exclude={"titles", "beside"})).check()
     for changes, message in expected(__file__, "REFUSED_FOR_TABLES"):
         given = {"arxiv": papers, "store": str(tmp_path / "store"), "only": ["sizes"], **changes}
         with pytest.raises(InputError, match=message):

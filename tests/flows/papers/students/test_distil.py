@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.finetune import finetune_all
-from flows.forms.checks import check_taught, check_teacher
+from flows.forms.checks import check_taught, given_teacher
 from flows.forms.parameters import FinetuneAllParameters, FinetuneParameters
 from flows.inference import export
 from flows.papers.students import analyses as analysis
@@ -107,7 +107,7 @@ def test_a_student_has_its_first_weights_from_one_place(taught: Leaderboard, sto
     with pytest.raises(
         InputError, match=r"--from latest: --teacher gives the first weights, too; expected distil.start"
     ):
-        check_teacher(shelf, teacher.short, preset, "latest")
+        given_teacher(shelf, teacher.short, preset, "latest")
     job = json.loads((shelf.local(teacher) / "JOB.json").read_text())
     job |= {"start": "a", "teacher": "b", "distil": {}}
     with pytest.raises(InputError, match=r"start and distil.start = 'teacher': expected distil.start = 'random'"):

@@ -14,10 +14,9 @@ import pytest
 from flows.analyses import analyses
 from flows.forms.checks import check_graph
 from flows.forms.parameters import AnalysisParameters, PipelineParameters, PretrainParameters
-from flows.forms.settings import chosen_preset
 from flows.papers.analyses import budgets
 from flows.papers.graphs.graph import mentioned
-from flows.papers.students.checks import ablations_of, distilled_preset, plans, students_of, teachers_form
+from flows.papers.students.checks import ablations_of, plans, students_of, teachers_form
 from flows.papers.students.forms import DistillationParameters, DistilParameters, StudentsParameters
 from flows.trainings.chain import Chain
 from flows.trainings.grid import Arm
@@ -117,8 +116,8 @@ def test_a_student_without_what_is_told_is_refused(config: Any, changes: Any, me
 @pytest.mark.parametrize(("teacher", "fields", "message"), expected(__file__, "test_a_students_family_is_said_once"))
 def test_a_students_family_is_said_once(teacher: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
-        distilled_preset(
-            DistilParameters(preset="demo", **fields), preset_named("demo", {"family": teacher}).model, "abc"
+        DistilParameters(preset="demo", **fields).student_preset(
+            "demo", preset_named("demo", {"family": teacher}).model, "abc"
         )
 
 
@@ -128,15 +127,15 @@ def test_a_students_size_may_be_a_published_one() -> None:
     with pytest.raises(
         InputError, match=r"its n_head is \d+, the student's 12; expected equal, or distil.attention_wei"
     ):
-        distilled_preset(form, teacher, "abc")
-    found = distilled_preset(form, dataclasses.replace(teacher, n_embd=384, n_head=12), "abc").model
+        form.student_preset("demo", teacher, "abc")
+    found = form.student_preset("demo", dataclasses.replace(teacher, n_embd=384, n_head=12), "abc").model
     assert (found.n_layer, found.n_embd, found.n_inner) == (4, 312, 1200)  # type: ignore[union-attr]  # an encoder's
 
 
 def test_a_tinyberts_students_are_taught_as_their_own_family_has_it() -> None:
     teacher = preset_named("demo", {"family": "tinybert"}).model
     form = StudentsParameters(preset="demo")
-    theirs = chosen_preset(teachers_form(form, "tinybert")).finetune_for("rte")
+    theirs = teachers_form(form, "tinybert").chosen_preset.finetune_for("rte")
     assert theirs.taught
     for plan in plans(form, teacher, "here", students_of):
         arm = Arm(plan.student.label, NOWHERE, plan.taught, Arm("teacher", NOWHERE))
