@@ -81,7 +81,7 @@ class Checked:
 
 
 def check_limits(value: Any, field: dataclasses.Field[Any], place: str) -> None:
-    """See that a field of settings may have a value of its type; None, and what stands for it, are no such values.
+    """Check a setting's value against the limits of its field; None, and the value that stands for it, have no limits.
 
     :raises InputError: it is beyond the field's limits, or none of the words that the field takes.
     """

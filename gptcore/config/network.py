@@ -113,7 +113,7 @@ class NetworkConfig(Checked):
         return self.shapes[1].format(**vars(self))
 
     def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
-        """See :func:`gptcore.families.with_family`."""
+        """The settings as they are recorded, with the family's name (:func:`gptcore.families.with_family`)."""
         return with_family(values.pop("family"), values)
 
 
@@ -143,7 +143,6 @@ class TransformerConfig(NetworkConfig):
 
     @property
     def attention_widths(self) -> int:
-        """See :attr:`NetworkConfig.attention_widths`."""
         return self.n_layer * self.n_embd
 
 
@@ -175,7 +174,6 @@ class ModelConfig(TransformerConfig):
 
     @property
     def inner_weights(self) -> float:
-        """See :attr:`NetworkConfig.inner_weights`."""
         return _weights_of_blocks(self)
 
 
@@ -200,7 +198,6 @@ class LSTMConfig(NetworkConfig):
 
     @property
     def inner_weights(self) -> float:
-        """See :attr:`NetworkConfig.inner_weights`."""
         return 4 * self.n_units * (self.n_embd + self.n_units) + self.n_units * self.n_embd
 
 
@@ -265,22 +262,22 @@ class EncoderConfig(TransformerConfig):
 
     @property
     def inner_weights(self) -> float:
-        """See :attr:`NetworkConfig.inner_weights`; those that layers share multiply a token in each of these."""
+        """How many weights multiply every token below the word head; those that layers share count for each of them."""
         widening = self.width_of_words * self.n_embd if self.n_embd_words is not None else 0
         replaced_head = self.n_embd * (self.n_embd + 1) if self.replaced else 0
         return _weights_of_blocks(self) + widening + replaced_head
 
     def told_weights(self, told: float) -> float:
-        """See :meth:`NetworkConfig.told_weights`; the head of words has a layer of its own."""
+        """How many weights of the word head, which has a layer of its own, multiply a token on the average."""
         rows = self.n_vocab + self.n_special
         return told * self.width_of_words * (self.n_embd + rows) if self.words else 0
 
     def share_told(self, settings: PretrainConfig) -> float:
-        """See :meth:`NetworkConfig.share_told`; of hidden words only the states at their positions are told."""
+        """The share of the positions that the word head predicts: the masked ones, or all with all-tokens-mlm."""
         return 1.0 if settings.replaced_objective == "all-tokens-mlm" else settings.share_of_masked
 
     def pretraining_flops_per_token(self, n_positions: float, settings: PretrainConfig) -> float:
-        """See :meth:`NetworkConfig.pretraining_flops_per_token`; ELECTRA's generator learns beside it."""
+        """The operations of one token in a pre-training, with those of ELECTRA's generator, which is trained, too."""
         flops = super().pretraining_flops_per_token(n_positions, settings)
         if not self.replaced and settings.replaced_objective is None:
             return flops

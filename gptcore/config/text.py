@@ -20,7 +20,7 @@ class CorpusConfig:
     min_characters: int = 200
     """Documents with fewer characters (after stripping) are dropped and counted."""
     drop_duplicates: bool = True
-    """Of documents with equal content only the first, in sorted order of the sources, is kept."""
+    """Keep only the first document, in sorted order of the sources, of those with equal content."""
     near_duplicates: float = 0.8
     """A document that has at least this share of its runs of some ten words in common with an earlier one (estimated;
     of all runs of either) is dropped like an equal one; 1: equal ones alone."""
@@ -43,7 +43,7 @@ class TokenizerConfig:
     ALBERT's SentencePiece."""
 
     n_merges: int = 40_000
-    """Of WordPiece and SentencePiece: how many pieces are learnt on top of special pieces and single characters."""
+    """Learnt merges; for WordPiece and SentencePiece, learnt pieces besides the special ones and single characters."""
     family: str = derived(DEFAULT)
     """Whose kind of tokenizer it is."""
 

@@ -40,7 +40,7 @@ class Update:
 
 
 def moved(batch: MicroBatch, device: torch.device) -> MicroBatch:
-    """The same on ``device``, without waiting for a GPU, which reads it from pinned memory when it comes to it."""
+    """Copy a micro-batch to ``device``; nobody waits for a GPU, which reads from pinned memory when it comes to it."""
     if device.type != "cuda":
         return {name: value.to(device) for name, value in batch.items()}
     return {name: value.pin_memory().to(device, non_blocking=True) for name, value in batch.items()}

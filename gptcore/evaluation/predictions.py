@@ -48,11 +48,11 @@ class RowPredictions(ABC):
         return {}
 
     def tuned(self) -> Self:
-        """The same with what is chosen on dev rows chosen on these."""
+        """These predictions with the :attr:`settings` that do best on their own rows, which are dev rows."""
         return self
 
     def using(self, settings: Mapping[str, Any]) -> Self:
-        """The same with a saved model's settings."""
+        """These predictions with the :attr:`settings` of a saved model."""
         return self
 
     @abstractmethod
@@ -202,7 +202,7 @@ class SpanPredictions(RowPredictions):
         return {NO_ANSWER_THRESHOLD: self.threshold} if self.may_lack else {}
 
     def tuned(self) -> Self:
-        """With the threshold of the best F1 over these rows (SQuAD 2.0's official script)."""
+        """These predictions with the threshold of the best F1 over their rows (SQuAD 2.0's official script)."""
         known = self._known()
         if not self.may_lack or not known:
             return self
@@ -214,7 +214,7 @@ class SpanPredictions(RowPredictions):
         return replace(self, threshold=threshold)
 
     def using(self, settings: Mapping[str, Any]) -> Self:
-        """The same with a saved model's threshold."""
+        """These predictions with a saved model's threshold; 0 where it has none."""
         return replace(self, threshold=float(settings.get(NO_ANSWER_THRESHOLD, 0.0)))
 
     def _known(self) -> list[tuple[int, list[str]]]:

@@ -77,7 +77,7 @@ class Classifier(nn.Module, ABC):
     """
 
     words = False
-    """See :class:`Head`."""
+    """Whether the form's reader of words stands between an encoder's states and the linear layer."""
 
     def __init__(self, width: int, form: str, n_outputs: int, clf_pdrop: float, pooling: str | None = None) -> None:
         super().__init__()
@@ -239,7 +239,6 @@ class ClassificationModel(Classifier):
 
     @classmethod
     def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
-        """See :meth:`Classifier.over`."""
         return cls(next_token_network(network, where), *head[:3], generator, head.pooling)
 
     @property
@@ -331,7 +330,6 @@ class EncoderClassificationModel(Classifier):
 
     @classmethod
     def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
-        """See :meth:`Classifier.over`."""
         if not isinstance(network, Encoder):
             title = FAMILIES[network.config.family].title
             raise InputError(f"{where}: found {title}, expected an encoder")
@@ -339,7 +337,6 @@ class EncoderClassificationModel(Classifier):
 
     @classmethod
     def network_settings(cls, config: NetworkConfig, **changes: Any) -> NetworkConfig:
-        """See :meth:`Classifier.network_settings`."""
         return super().network_settings(
             without_heads(config) if isinstance(config, EncoderConfig) else config, **changes
         )
@@ -391,7 +388,6 @@ class EncoderClassificationModel(Classifier):
         return self.task_logits(summary, tokens, ends), None
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """See :meth:`Classifier.loss`."""
         if isinstance(self.reader, WordTagger):
             return self.reader.loss(logits, labels)
         return super().loss(logits, labels)

@@ -67,15 +67,13 @@ class Branches(Context):
     """[B, C, T] int64: which of the L a sequence's position is; padding: L."""
 
     def places(self, x: Tensor) -> Tensor:
-        """See :class:`Context`."""
         return self.positions
 
     def before(self, k: Tensor) -> Tensor:
-        """See :class:`Context`."""
         return rows_at(k, self.previous)
 
     def asked_at(self, ends: Tensor) -> Branches:
-        """The same, of which one position of each sequence is asked for: [B, C]."""
+        """A copy in which one position of each sequence is asked for: ``ends`` [B, C]."""
         at = self.origins.gather(2, ends[..., None])[..., 0]  # (B, C)
         assert self.visible is not None
         rows = self.visible.gather(2, at[:, None, :, None].expand(-1, -1, -1, self.visible.shape[-1]))  # (B, 1, C, L)

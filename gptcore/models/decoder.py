@@ -46,13 +46,11 @@ class PreNormBlock(Block):
     """Two sub-layers, each of which adds to its input what it makes of it normalised."""
 
     def forward(self, x: Tensor, context: Context = IN_ORDER) -> Tensor:
-        """See :class:`Block`."""
         x = rows_at(x, context.at) + self.attention(self.norm_1(x), context)
         output: Tensor = x + self.feed_forward(self.norm_2(x))
         return output
 
     def attention_scores(self, x: Tensor) -> Tensor:
-        """See :class:`Block`."""
         return super().attention_scores(self.norm_1(x))
 
 
@@ -120,7 +118,7 @@ class Decoder(LanguageModel):
         return through(self._embedded_in_order(tokens, table))
 
     def compile_layers(self) -> None:
-        """See :meth:`Network.compile_layers`: all blocks as one, which spares an H100 a seventh of GPT-1's update."""
+        """Have torch.compile fuse all blocks as one function, which spares an H100 a seventh of GPT-1's update."""
         self._compiled, self.compiled = torch.compile(self.through, dynamic=False), True
 
     def layer_states(self, tokens: Tensor, table: Tensor, scores: bool = False) -> LayerStates:
@@ -139,11 +137,10 @@ class Decoder(LanguageModel):
         return layers
 
     def layer_parts(self, layer: int) -> list[nn.Module]:
-        """See :meth:`Network.layer_parts`."""
         return [self.blocks[layer]]
 
     def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
-        """See :meth:`LanguageModel.last_states`. The last block answers at the ends alone (CPU; not in training)."""
+        """States of the last tokens, [B, C, D]; on a CPU in eval mode the last block computes these positions alone."""
         if self.training or tokens.device.type != "cpu" or not self.blocks:
             return super().last_states(tokens, ends, table)
         branches = fold(tokens, ends)
@@ -155,7 +152,7 @@ class Decoder(LanguageModel):
         return states
 
     def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`LanguageModel.choices`. What they share is computed once where no dropout tells them apart.
+        """States of sequences that begin alike, what they share computed once where no dropout makes it differ.
 
         Only on a CPU: on a GPU flash attention takes no mask of one's own.
         """
@@ -173,7 +170,7 @@ class Decoder(LanguageModel):
         return self.embedded(tokens, table)
 
     def _embedded_folded(self, branches: Branches, table: Tensor) -> Tensor:
-        """The same of sequences that begin alike: [B, L, D]."""
+        """What the first block gets of folded sequences: [B, L] -> [B, L, D]."""
         self.require_room(int(branches.positions.max()) + 1)
         return self.embedded(branches.tokens, table, branches.positions)
 
@@ -188,7 +185,6 @@ class Decoder(LanguageModel):
             raise ValueError(f"a sequence of {length} tokens does not fit n_ctx = {self.config.n_ctx}")
 
     def take_over(self, source: Self, n_transfer: int) -> None:
-        """See :meth:`Network.take_over`."""
         if n_transfer >= 0:
             self.copy_embeddings(source)
         if n_transfer >= 0 and self.positions is not None and source.positions is not None:
@@ -200,7 +196,7 @@ class Decoder(LanguageModel):
             self.norm.load_state_dict(source.norm.state_dict())  # of what all of these blocks together give
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """See :meth:`Network.parameters_by_depth`; the tied output is the embeddings', a last norm the last block's."""
+        """Parameters of the embeddings (with the tied output), then of each block, the last one with the last norm."""
         depths = [list(self.tokens.parameters())]
         depths[0] += () if self.positions is None else self.positions.parameters()
         depths += [list(block.parameters()) for block in self.blocks]

@@ -118,13 +118,12 @@ class Encoder(Network):
         return x
 
     def compile_layers(self) -> None:
-        """See :meth:`Network.compile_layers`: sub-layer by sub-layer, some of which others share."""
+        """Have torch.compile fuse each sub-layer by itself, as layers may share some of them."""
         for part in (*self.attention, *self.feed_forward):
             part.compile(dynamic=False)
         self.compiled = True
 
     def layer_parts(self, layer: int) -> list[nn.Module]:
-        """See :meth:`Network.layer_parts`."""
         return [self.attention[self._place(layer, "attention")], self.feed_forward[self._place(layer, "feed-forward")]]
 
     def _place(self, layer: int, part: str) -> int:
@@ -204,11 +203,10 @@ class Encoder(Network):
 
     @property
     def tuned_config(self) -> EncoderConfig:
-        """See :attr:`Network.tuned_config`."""
         return without_heads(self.config)
 
     def take_over(self, source: Self, n_transfer: int) -> None:
-        """See :meth:`Network.take_over`.
+        """Take over what an encoder of the same kind has learnt, up to layer ``n_transfer``.
 
         :raises InputError: some of the layers, which share half of their parameters.
         """
@@ -231,7 +229,7 @@ class Encoder(Network):
         return 0 if part in ("embeddings", "widen") else self.config.layers  # the pooler reads what all layers give
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """See :meth:`Network.parameters_by_depth`: embeddings, layers, and the pooler with the heads of pre-training.
+        """Parameters of the embeddings, of each layer, and of the pooler with the heads of pre-training.
 
         Layers that share everything are one depth a group (ALBERT: one); a sub-layer that several layers share besides
         others of their own has the depth of the last of them.
@@ -252,12 +250,12 @@ class Encoder(Network):
 
     @property
     def pools(self) -> bool:
-        """See :attr:`Network.pools`."""
         return self.pooler is not None
 
     def flops_per_token(self, n_positions: int) -> float:
-        """See :meth:`Network.flops_per_token`: of the words' head, the share of positions that reach it in BERT's
-        pre-training; entities, a few a sequence, are not counted.
+        """Floating-point operations of one trained token; the word head counts for the share of tokens that BERT masks.
+
+        Entities, a few a sequence, are not counted.
         """
         return self.config.flops_per_token(n_positions, PretrainConfig().share_of_masked)
 

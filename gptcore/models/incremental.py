@@ -138,7 +138,7 @@ class Cache:
         return cls(weight.new_zeros(shape), weight.new_zeros(shape), newest, torch.zeros(batch, dtype=torch.int64))
 
     def of(self, rows: slice) -> Cache:
-        """The same of some texts; what is read into it is read into this one."""
+        """A view of the cache of the texts ``rows``; what is read into it is read into this one."""
         return Cache(self.keys[:, rows], self.values[:, rows], self.newest[:, rows], self.lengths[rows])
 
     def spread(self, rows: Sequence[int], room: int) -> Cache:
@@ -177,18 +177,17 @@ class _ReadOn(Context):
     newest: Tensor  # (B, K)
 
     def places(self, x: Tensor) -> Tensor:
-        """See :class:`Context`."""
         return self.new.positions
 
     def before(self, k: Tensor) -> Tensor:
-        """See :class:`Context`; ``newest`` goes on to the last ones."""
+        """The key before each new one, [B, T, K]; ``newest`` is moved on to each text's last key."""
         first = torch.where(self.new.begun, self.newest, k[:, 0])  # (B, K)
         last = k[torch.arange(len(k), device=k.device), (self.new.taken - 1).clamp(min=0)]  # (B, K)
         self.newest.copy_(torch.where(self.new.taken[:, None] > 0, last, self.newest))
         return torch.cat([first[:, None], k[:, :-1]], dim=1)
 
     def seen(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """See :class:`Context`; ``keys`` and ``values`` are filled."""
+        """Write the new keys and values into the cache, and give back all so far: [B, T, K] each -> [B, S, K] each."""
         for kept, made in ((self.keys, k), (self.values, v)):
             kept.view(-1, kept.shape[-1]).index_copy_(0, self.new.into, made.flatten(0, 1))
         return self.keys[:, : self.new.end], self.values[:, : self.new.end]
@@ -245,7 +244,6 @@ class TransformerReader(Reader):
         self._windows: list[list[int]] = [[] for _ in range(batch)]  # the tokens in the cache
 
     def feed(self, texts: Sequence[Sequence[int]]) -> Tensor:
-        """See :class:`Reader`."""
         n_ctx = self._model.config.n_ctx
         new = list(texts)
         for row, ids in enumerate(texts):
@@ -260,7 +258,6 @@ class TransformerReader(Reader):
         return super().feed(new)
 
     def spread(self, rows: Sequence[int], room: int) -> TransformerReader:
-        """See :class:`Reader`."""
         other = TransformerReader(self._model, 0, self._kept, 0)
         other._batch = len(rows)  # a few steps do not earn the packing of all weights
         other._heads, other._windows = ([list(own[row]) for row in rows] for own in (self._heads, self._windows))
@@ -271,16 +268,13 @@ class TransformerReader(Reader):
 
     @staticmethod
     def position_bytes(model: Decoder) -> int:
-        """See :class:`Reader`: a key and a value of each block."""
         return 2 * model.config.n_layer * model.width_of_keys * model.tokens.weight.element_size()
 
     @property
     def longest(self) -> int:
-        """See :class:`Reader`."""
         return int(self._cache.lengths.max())
 
     def logits(self, states: Tensor) -> Tensor:
-        """See :class:`Reader`."""
         return linear(states, self._model.tokens.weight, None, self._table)
 
     def _has_room(self, n_new: int) -> bool:
@@ -301,7 +295,7 @@ class LSTMReader(Reader):
         self._hidden, self._cell = (weight.new_zeros(1, batch, model.config.n_units) for _ in range(2))
 
     def spread(self, rows: Sequence[int], room: int) -> LSTMReader:
-        """See :class:`Reader`; a state has room for any number of ids."""
+        """A reader of texts that begin as these ``rows``; an LSTM's state has room for any number of further ids."""
         other = LSTMReader(self._model, 0)
         other._batch = len(rows)
         chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
@@ -310,16 +304,15 @@ class LSTMReader(Reader):
 
     @staticmethod
     def position_bytes(model: LSTM) -> int:
-        """See :class:`Reader`: nothing, as one state is kept of a whole text."""
+        """0 bytes a position, as an LSTM keeps one state of a whole text."""
         return 0
 
     @property
     def longest(self) -> int:
-        """See :class:`Reader`: one state."""
+        """1, as an LSTM keeps one state of a text of any length."""
         return 1
 
     def logits(self, states: Tensor) -> Tensor:
-        """See :class:`Reader`."""
         return self._model.logits(states)
 
     def _has_room(self, n_new: int) -> bool:

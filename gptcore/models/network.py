@@ -54,7 +54,7 @@ class Network(nn.Module, ABC):
         """Have torch.compile fuse what the layers do between their products; nothing where a network has none."""
 
     def flops_per_token(self, n_positions: int) -> float:
-        """See :meth:`gptcore.config.NetworkConfig.flops_per_token`."""
+        """Floating-point operations of one trained token in a sequence of ``n_positions``, forward and backward."""
         return self.config.flops_per_token(n_positions)
 
     @classmethod
@@ -322,7 +322,7 @@ def load_language_model(url: str) -> LanguageModel:
 
 
 def next_token_network(network: Network, where: str) -> LanguageModel:
-    """The same network, as one that predicts the next token.
+    """Refuse a network that does not predict the next token; gives back the network.
 
     :param where: what holds it, for the error message.
     :raises InputError: an encoder.

@@ -135,6 +135,6 @@ class NGrams(nn.Module):
         return (told + shared + self.bias).view(*ends.shape, -1)
 
     def weighted(self, weight: float) -> Self:
-        """The same, whose logits are ``weight`` times as high."""
+        """Multiply the logits by ``weight``, in place; gives back itself."""
         self.weight, self.shared, self.bias = (weight * part for part in (self.weight, self.shared, self.bias))
         return self

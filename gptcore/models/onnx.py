@@ -96,7 +96,7 @@ class OnnxClassifier(nn.Module):
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def forward(self, tokens: Tensor, clf_position: Tensor, **marks: Tensor) -> tuple[Tensor, None]:
-        """See :class:`Classifier`: [B, C, T], [B, C], marks [B, C, T] -> logits [B, K] or [B, C]."""
+        """Ids [B, C, T], classify positions [B, C] and marks [B, C, T] -> task logits [B, K], or [B, C] for choices."""
         given = {"tokens": tokens, "clf_position": clf_position, **marks}
         wanted = {put.name: given[put.name].numpy() for put in self._session.get_inputs()}
         (logits,) = self._session.run([OUTPUT], wanted)

@@ -29,7 +29,7 @@ _MARKS = 2 + len(_AROUND)
 
 
 class SpanReader(nn.Module):
-    """See this module's introduction.
+    """The scores of an answer's start and end at each position, from an encoder's states and the marked passage.
 
     :param width: D.
     :param n_outputs: 2, a start and an end.

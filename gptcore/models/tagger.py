@@ -44,7 +44,7 @@ class WordLooks(nn.Module):
 
 
 class WordTagger(nn.Module):
-    """See this module's introduction.
+    """A linear-chain conditional random field over windows of words' states and features.
 
     :param width: D.
     :param n_tags: K.

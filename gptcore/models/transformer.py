@@ -49,14 +49,12 @@ class GPT(Decoder):
             self._shrink_outputs()
 
     def block(self) -> Block:
-        """See :meth:`Decoder.block`."""
         c = self.config
         attention = (SmearedAttention if c.smeared_keys else Attention)(c, c.rotary)
         kind = PreNormBlock if c.norm_first else Block
         return kind(attention, FeedForward(c, "gelu_new"), self._layer_norm(), self._layer_norm())  # original code
 
     def last_norm(self) -> nn.Module:
-        """See :meth:`Decoder.last_norm`."""
         return self._layer_norm() if self.config.norm_first else nn.Identity()
 
     def _layer_norm(self) -> nn.Module:
@@ -77,13 +75,13 @@ class GPT(Decoder):
         return dropout(rows, self.config.embd_pdrop, self.training)
 
     def position_rows(self, table: Tensor) -> Tensor:
-        """See :meth:`Decoder.position_rows`: the table's own, where it has them."""
+        """Position embeddings, [n_ctx, D]: the last rows of ``table`` where it has them (original code)."""
         n_rows = self.tokens.num_embeddings
         return table[n_rows:] if len(table) > n_rows else self.positions.weight
 
     @property
     def embedding_pdrop(self) -> float:
-        """See :attr:`Decoder.embedding_pdrop`; as released, the table has had it."""
+        """Dropout of what the first block gets; 0 in the original code, which drops in :meth:`table`."""
         return 0.0 if self.config.original else self.config.embd_pdrop
 
     @classmethod
@@ -128,14 +126,14 @@ class BothWays(GPT):
         return self.through(self._embedded_in_order(tokens, table), Context(seen))
 
     def sequence_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
-        """See :meth:`LanguageModel.sequence_states`; every position sees all up to the end."""
+        """States of whole sequences, [B, T, D], in which every position sees all others up to ``ends`` [B]."""
         words = torch.arange(tokens.shape[1], device=tokens.device) <= ends[:, None]  # (B, T)
         return self.through(self._embedded_in_order(tokens, table), Context(words[:, None, None, :]))
 
     def choices(self, tokens: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`LanguageModel.choices`; what begins alike goes on differently, so nothing is shared."""
+        """States of the sequences one by one: a beginning sees what follows it, so that nothing can be shared."""
         return LanguageModel.choices(self, tokens, ends, table)
 
     def last_states(self, tokens: Tensor, ends: Tensor, table: Tensor) -> Tensor:
-        """See :meth:`LanguageModel.last_states`; nothing is shared, either."""
+        """States of the last tokens, [B, C, D], from whole passes: sequences that begin alike share nothing."""
         return LanguageModel.last_states(self, tokens, ends, table)

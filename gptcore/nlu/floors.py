@@ -88,11 +88,11 @@ def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example
 
 
 def overlap(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], seed: int = 0) -> dict[str, float]:
-    """The same regression on how much two texts share, of which it sees no word: the two of a pair, or what a row asks
-    and each of its answers.
+    """The regression of :func:`bag_of_words` on how much two texts have in common, in the place of their words: the two
+    of a pair, or what a row asks and each of its answers.
 
-    The cosine of their tf-idf vectors; the shares of either one's words that the other has, plain and by rarity; the
-    logarithms of their lengths. Of a symmetric pair the least and the greatest of what either side has.
+    Its features are the cosine of their tf-idf vectors; the shares of either one's words that the other has, plain and
+    by rarity; the logarithms of their lengths. A symmetric pair has the least and the greatest of its two sides'.
 
     :param seed: as for :func:`bag_of_words`.
     :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors.

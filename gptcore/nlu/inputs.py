@@ -159,7 +159,7 @@ class TaskBatch:
         return int((self.ends + 1).sum())
 
     def to(self, device: torch.device | str) -> TaskBatch:
-        """The same batch on another device."""
+        """Copy the batch to another device, without waiting for a GPU."""
         there = {name: part for name, part in vars(self).items() if part is not None}
         return replace(self, **{name: part.to(device, non_blocking=True) for name, part in there.items()})
 

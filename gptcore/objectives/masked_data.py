@@ -50,7 +50,7 @@ class Hiding:
     masking: Masking
 
     def with_settings(self, config: PretrainConfig) -> Hiding:
-        """The same, but for what the settings say."""
+        """A copy in which the settings take the place of what they name."""
         ours = self.masking
         masking = Masking(
             share=ours.share if config.mask_share is None else config.mask_share,

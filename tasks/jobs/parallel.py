@@ -141,7 +141,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def check_cluster(address: str) -> None:
-    """See that a cluster answers and has workers with this package.
+    """Check that a cluster answers and has workers with this package.
 
     :raises InputError: one line that says what is missing.
     """
@@ -184,7 +184,7 @@ async def _workers(address: str) -> list[str]:
 
 
 def require_shared(client: Any, address: str, folder: Path) -> None:
-    """See that every worker has the file system that ``folder`` is on.
+    """Check that every worker has the file system that ``folder`` is on.
 
     :raises InputError: naming the first that does not.
     """
@@ -197,7 +197,7 @@ def require_shared(client: Any, address: str, folder: Path) -> None:
 
 
 def require_seen(client: Any, address: str, path: Path, name: Path | None = None) -> None:
-    """See that every worker has a file ``path``: this machine's, or its own copy.
+    """Check that every worker has a file ``path``: this machine's, or its own copy.
 
     :param name: what messages call it, if not by its path.
     :raises InputError: naming the first that does not.

@@ -90,7 +90,7 @@ class Panels:
     """Their horizontal axes have the same label; the curves of a label look alike in all."""
     title: str
     references: Sequence[Mapping[str, float]]
-    """Of each figure: name -> a level to compare with, drawn as a thin line (n-gram models)."""
+    """For each figure, name -> a level to compare with, drawn as a thin line (n-gram models)."""
     one_scale: bool = True
     """Whether all panels have the same vertical axis."""
 

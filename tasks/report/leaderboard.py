@@ -103,12 +103,12 @@ class Leaderboard:
         return sorted([*shown, *self.floors], key=lambda row: _ORDER[row.kind])
 
     def only(self, tasks: Sequence[str]) -> Leaderboard:
-        """The same board with the columns of these tasks alone, without the rows that have none of them."""
+        """A copy of the board with the columns of these tasks alone, without the rows that have none of them."""
         rows = (row.only(tasks) for row in self.rows)
         return Leaderboard(tuple(row for row in rows if row.percent), self.notes)
 
     def beside_the_paper(self) -> Leaderboard:
-        """The same board with the paper's own row as the only published one."""
+        """A copy of the board with the paper's own row as the only published one."""
         return Leaderboard(tuple(row for row in self.rows if row.kind != "published" or is_paper(row)), self.notes)
 
     def records(self) -> list[dict[str, str]]:

@@ -35,7 +35,7 @@ class ResultCard:
     scores: Sequence[Score] = ()
     """Each seed's, of the first row."""
     contenders: Sequence[Contender] = ()
-    """Of one task: every suite with a number on the same rows, this run's among them."""
+    """Every suite with a number on the same rows, this run's among them; empty on a page of several tasks."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What was chosen, as a person reads it."""
     links: Mapping[str, str] = field(default_factory=dict)

@@ -81,7 +81,7 @@ class Row:
     models: tuple[str, ...] = ()
     """Addresses of the row's fine-tuned models, as far as MLflow was asked for them (``read_rows``)."""
     floors: Mapping[str, str] = field(default_factory=dict)
-    """Of the best of several baselines: leaderboard column -> which it is."""
+    """Leaderboard column -> the best of several baselines, by name."""
 
     @property
     def told(self) -> str:
@@ -89,7 +89,7 @@ class Row:
         return f"{self.name} ({self.differs})" if self.differs else self.name
 
     def only(self, tasks: Sequence[str]) -> Row:
-        """The same row with the columns of these tasks alone; the zero-shot ones, which are no task's, stay."""
+        """A copy of the row with the columns of these tasks alone; the zero-shot ones, which are no task's, stay."""
         columns = [column for task in tasks for column in columns_of(task)]
         cells = {column: self.cells[column] for column in columns if column in self.cells}
         return dataclasses.replace(

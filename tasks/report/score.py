@@ -54,7 +54,7 @@ class ZeroShot:
     percent: dict[str, float]
     """Zero-shot column -> accuracy x 100."""
     digest: str
-    """Of the store's artifact."""
+    """Digest of the `blimp` artifact in the store."""
 
 
 def zero_shot_of(digest: str, counts: Mapping[str, Any]) -> ZeroShot:

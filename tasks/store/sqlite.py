@@ -57,7 +57,7 @@ def database_problem(file: Path) -> str:
 
 
 def check_database(file: Path, package: str, scripts: str) -> str:
-    """See that the installed library can open its database, and note that it has; where it migrates it, keep a copy.
+    """Check that the installed library can open its database, and note its version; keep a copy where it migrates it.
 
     Costs next to nothing while the library stays what it was.
 

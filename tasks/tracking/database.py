@@ -68,7 +68,7 @@ def _copied(file: Path) -> Path:
 
 
 def prepare_database(file: Path) -> Path:
-    """See that MLflow can use its SQLite file, bring a former version's up to date, and begin none where one is lost.
+    """Check that MLflow can use its SQLite file, bring a former version's up to date, and begin none where one is lost.
 
     :return: the file that MLflow is to open: a copy where the folder takes nothing, so that it is read all the same.
     :raises InputError: the file is damaged, is of a newer MLflow, or is gone from beside the files of its runs.

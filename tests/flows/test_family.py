@@ -69,7 +69,7 @@ def test_a_tokenizer_of_the_other_family_is_refused(
 def test_a_pinned_byte_level_vocabulary_encodes_untouched_partitions(
     board: Leaderboard, world: tuple[str, str], store: str, shelf: Store
 ) -> None:
-    """The same ids, cleaned book by book: the model is found in the store, not trained again."""
+    """Books cleaned one by one give the same ids, so that the model is found in the store, not trained again."""
     before = {artifact.digest for artifact in shelf.list("finetune")}
     tokenizer = next(a for a in shelf.list("tokenizer") if Tokenizer.load(str(shelf.local(a))).kind == "byte-level")
     run_pipeline(world, store, family="gpt2", tasks=["rte"], tokenizer=tokenizer.digest)

@@ -30,7 +30,7 @@ ENTRY_POINT = "tasks.tracking.database:artifact_repository"
 ARCHIVE = Path(__file__).resolve().parents[1] / "former" / "home-and-store.tar.xz"
 WRITTEN_IN = "/former"
 _MAKER = "AuthenticAMD"
-"""Of the CPU that the archive was written on, as these bits tell: AMD's machines come to them again, Intel's do not."""
+"""Maker of the CPU that the archive was written on: AMD's machines compute the same bits again, Intel's do not."""
 STAGES = ("corpus", "dataset", "finetune", "ngrams", "pretrain", "shards", "tokenizer")
 
 

@@ -94,7 +94,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def board(world: tuple[str, str], store: str, files: dict[str, str], prefect_server: Path) -> Leaderboard:
-    """Of a pipeline over one of the twelve and three of our own."""
+    """The board of a pipeline over one of the twelve tasks and three of our own."""
     return run_pipeline(world, store, tasks=["rte", *files.values()], jobs=2, seeds=0)
 
 

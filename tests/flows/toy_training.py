@@ -51,7 +51,7 @@ class Toy(Training[Any]):
 
 @dataclass(frozen=True)
 class ToyPretraining(Toy):
-    """The same, of the stage whose waiting is told by itself."""
+    """A toy of the stage whose waiting is told by itself."""
 
     stage = shown_as = "pretrain"
 

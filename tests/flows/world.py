@@ -19,7 +19,7 @@ OVERRIDES: dict[str, Any] = expected(__file__, "OVERRIDES")
 
 
 LANGUAGE = {name: OVERRIDES[name] for name in ("corpus", "tokenizer", "model", "pretrain")}
-"""Of these the language model's own."""
+"""The settings among ``OVERRIDES`` that a language model is made of."""
 
 
 def small_world(folder: Path) -> tuple[str, str]:
@@ -59,7 +59,7 @@ def changed(path: Path, text: str) -> Iterator[None]:
 
 
 def with_blimp(world: tuple[str, str], folder: Path) -> tuple[str, str]:
-    """The same world, and minimal pairs beside its datasets, which are linked: nothing is computed again for them."""
+    """A world with BLiMP's minimal pairs beside its datasets, which are linked: nothing is computed again for them."""
     folder.mkdir()
     for path in Path(world[1]).iterdir():
         (folder / path.name).symlink_to(path)

@@ -51,7 +51,7 @@ def test_the_best_constant_of_choices_and_parts() -> None:
 
 
 def test_the_best_constant_of_an_f1_is_the_class_that_it_is_of() -> None:
-    """Of one answer everywhere precision is the class' share p and recall is 1: F1 = 2 p / (1 + p)."""
+    """One answer everywhere has the class' share p as its precision, and recall 1: F1 = 2 p / (1 + p)."""
     rows = [example(("x", "y"), label) for label in (0, 0, 0, 1)]
     assert best_constant(REGISTRY["qqp"], rows, rows)["f1"] == pytest.approx(2 * 0.25 / 1.25)
 

@@ -36,7 +36,7 @@ def slow_repair(text: str, segment: int = 1_000_000) -> str:
 
 
 def repaired(pieces: Iterable[str], repairs: Repairs | None = None) -> str:
-    """Of which curly quotes may stay, to be made straight in distinct pieces."""
+    """The repaired text with straight quotes: the repair may leave curly ones, which are made straight afterwards."""
     return "".join(repair(pieces, repairs or Repairs())).translate(STRAIGHT).replace("\t", " ").replace("\x0c", " ")
 
 
@@ -103,7 +103,7 @@ def test_words_do_not_depend_on_how_the_text_is_cut(text: str, places: list[int]
 @settings(max_examples=300)
 @given(texts, st.lists(st.integers(0, 10_000), max_size=6))
 def test_short_segments_and_long_lines_are_exact_too(text: str, places: list[int]) -> None:
-    """The same with ftfy's segments, our long lines and the memory budget all shrunk to the size of these texts."""
+    """Cuts change nothing, with ftfy's segments, long lines and the memory budget shrunk to the size of these texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clean_module, "SEGMENT", 7)
         assert repaired(cut(text, places)) == repaired([text]) == slow_repair(text, 7)

@@ -88,7 +88,7 @@ def test_separable_rows_stay_apart() -> None:
 
 
 def test_equal_rows_are_answered_alike() -> None:
-    """Of two values the threshold is between them or below both, where yes to all is best: F1 0.81 for 0.49."""
+    """With two values the threshold is between them or below both, where yes to all is best: F1 0.81 for 0.49."""
     log_odds = np.repeat([-1.0, 1.0], [150, 50])
     labels = np.concatenate([np.arange(150) < 90, np.arange(50) < 45]).astype(np.float64)
     logits = np.stack([np.zeros(200), log_odds], axis=1)

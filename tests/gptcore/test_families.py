@@ -42,7 +42,7 @@ DIGESTS = {
     ("long", "gpt2"): "bcbab384c5d1",
     ("paper", "gpt"): "024893269ef3",
 }
-"""Of each preset's settings as version 0.1.0 recorded them."""
+"""Digests of each preset's settings as version 0.1.0 recorded them."""
 _ADAM = {"optimizer": "adam", "lr": 2e-3, "warmup_steps": 100, "steps": 1400, "eval_tokens": 32_768}
 THEN = {"demo": {"pretrain": _ADAM}}
 """Preset -> what it was then."""

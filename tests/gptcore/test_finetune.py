@@ -253,7 +253,7 @@ def test_the_best_epoch_is_the_one_that_is_kept(world, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("select", ["held-out", "refit"])
 def test_the_epoch_is_chosen_on_held_out_rows_of_equal_scores_by_the_loss(world, tmp_path, monkeypatch, select):
-    """Of epochs with 0.9 twice the second has the lower loss; dev rows are scored once, by the chosen one."""
+    """The second of two epochs with 0.9 has the lower loss; dev rows are scored once, by the chosen epoch."""
     scripted, losses, seen, trained = iter([0.4, 0.9, 0.9, 0.5, 0.25]), iter([0.1, 0.3, 0.2, 0.1]), [], []
     monkeypatch.setattr(
         Predictions, "scores", lambda self, _: seen.append(self.rows.names) or {"score": next(scripted)}

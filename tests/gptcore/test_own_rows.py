@@ -48,7 +48,7 @@ def own_names(spec: TaskSpec, number: int) -> dict[str, Any]:
 
 
 def friendly(spec: TaskSpec, row: dict[str, Any]) -> dict[str, Any]:
-    """The same row, named after Figure 1."""
+    """A dataset's row with its fields named after Figure 1."""
     texts = [row[field] if isinstance(field, str) else " ".join(row[part] for part in field) for field in spec.fields]
     named: dict[str, Any] = dict(zip(form_of(spec).names_of(spec), texts, strict=False))
     return {**named, "answers": [row[column] for column in spec.choices]} if spec.choices else named

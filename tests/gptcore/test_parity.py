@@ -26,7 +26,7 @@ AGREEMENT = 1e-4
 
 @dataclass(frozen=True)
 class Twins:
-    """The same random weights in both networks, without a copy where the layouts agree."""
+    """Our network and transformers' with the same random weights, without a copy where the layouts agree."""
 
     ours: GPT
     theirs: transformers.OpenAIGPTLMHeadModel | transformers.GPT2LMHeadModel

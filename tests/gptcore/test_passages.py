@@ -349,7 +349,7 @@ def test_where_every_question_has_an_answer_one_is_given_and_counts_by_version_o
 
 @pytest.mark.parametrize(("question", "passage", "answer", "shared"), expected(__file__, "test_an_answer_by_words"))
 def test_an_answer_by_words(question: str, passage: str, answer: str, shared: float) -> None:
-    """Of equal sentences, and runs, the first; a run ends after five words, or at a mark."""
+    """The first of equal sentences, and of equal runs, is chosen; a run ends after five words, or at a mark."""
     weights = {"sold": 2.0, "rare": 5.0}
     assert floors._by_words(asked(question, passage), lambda word: weights.get(word, 1.0)) == (answer, shared)
 

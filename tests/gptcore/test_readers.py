@@ -23,7 +23,7 @@ from tests.realdata import real_data
 REAL_ROWS = {
     (task, split): rows for task, splits in expected(__file__, "REAL_ROWS").items() for split, rows in splits.items()
 }
-"""Of the public files, by their folder's own README: counted there without us."""
+"""Rows of the public files as their folder's README counts them, independently of this code."""
 
 # Lines of the public files end at LF. Everything else that some library takes for a line end belongs to the text.
 NASTY = st.sampled_from(

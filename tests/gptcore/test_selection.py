@@ -194,7 +194,7 @@ def test_a_few_hundred_bytes_are_held_for_each_file_of_one_document(tmp_path: Pa
 
 
 def edition(words: list[str], seed: int) -> str:
-    """The same text with other line breaks, quotes, capitals and a few printer's errors."""
+    """Another edition of a text: with other line breaks, quotes, capitals and a few printer's errors."""
     draws = random.Random(seed)
     quoted = (f"\u201c{word.title()}\u201d" if draws.random() < 0.1 else word for word in words)
     return " ".join(quoted).replace(" ", "\n", 50)

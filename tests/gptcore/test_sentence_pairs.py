@@ -156,7 +156,7 @@ def test_every_sentence_is_drawn_and_long_ones_in_all_their_parts(tmp_path: Path
 
 
 def test_one_in_ten_sequences_is_short(tmp_path: Path) -> None:
-    """Of a random target length from 2 on (original code), which one sentence may pass."""
+    """A short sequence has a random target length from 2 on (original code), which one sentence may pass."""
     batch = pairs_of(tmp_path, [[1] * 3000], "sop", length=128).batch(np.arange(3000))
     lengths = batch.mask.sum(1)
     assert binomtest(int((lengths < 128).sum()), 3000, 0.1 * 123 / 124).pvalue > 1e-3

@@ -60,7 +60,7 @@ def given() -> tuple[Tensor, Tensor]:
 
 
 def plain_scores(model: WordTagger, layer: torch.nn.Linear, states: Tensor, words: Tensor) -> Tensor:
-    """Of one text [T, D] the scores of its words alone, each read with two on either side."""
+    """The scores of the words of one text [T, D], each read with two on either side: [W, K]."""
     at = (words[:, 0] > 0).nonzero()[:, 0].tolist()
     each = [torch.cat([states[p], model.looks.features(words[p]).sum(0) / N_FEATURES**0.5]) for p in at]
     none = torch.zeros_like(each[0])

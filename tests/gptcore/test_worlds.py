@@ -204,7 +204,7 @@ def test_one_process_needs_no_torchrun_and_several_hosts_a_place_to_meet(tmp_pat
 
 FINETUNE, PRETRAIN = "gptcore.training.finetune", "gptcore.training.pretrain"
 ENVIRONMENT = dict(os.environ)
-"""The same for each test: pytest's own has the test's name."""
+"""One environment for all tests, as pytest's own holds the test's name."""
 
 
 @pytest.fixture(scope="module")

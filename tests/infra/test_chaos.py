@@ -102,7 +102,7 @@ def upstream() -> Iterator[tuple[int, dict[str, bytes]]]:
 
 
 class _Always(FaultPlan):
-    """The same fault for every request."""
+    """A plan that gives every request one and the same fault."""
 
     def fault(self, number: int) -> str:
         return self.seed

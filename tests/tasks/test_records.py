@@ -36,7 +36,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture
 def elsewhere(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """The same store, used on another host."""
+    """The store as another host, with a home of its own, uses it."""
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path / "elsewhere"))
     return Store(store.url)
 

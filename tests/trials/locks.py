@@ -38,7 +38,7 @@ def variables(library: Path, folder: Path, manner: str, host: str) -> Mapping[st
 
 
 def from_two_hosts(fixture: Fixture, library: Path, manner: str, killed: bool) -> tuple[str, list[str]]:
-    """The same pipeline from two hosts at the same time: both end well, with one artifact each.
+    """Run one pipeline from two hosts at the same time: both end well, with one artifact each.
 
     :param killed: end the first host's processes in the middle, then start its command again.
     """

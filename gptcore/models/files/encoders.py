@@ -53,7 +53,7 @@ class EncoderLayout(Layout):
     sizes: Mapping[str, str]
     """Our settings -> theirs."""
     rates: Mapping[str, str]
-    """The same of what is no size; a later one of two is what is written."""
+    """Our settings that are no sizes -> theirs; where two of ours share one of theirs, the later one is written."""
     layer: str
     """Their name of a layer, with its number for {}."""
     qkv: tuple[str, str, str]

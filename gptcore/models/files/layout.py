@@ -43,11 +43,11 @@ class Layout(ABC):
 
     @abstractmethod
     def write(self, model: Any, tokenizer: Tokenizer, folder: Path) -> None:
-        """A folder that transformers' classes read by ``from_pretrained``."""
+        """Write a network as a folder that transformers' classes read by ``from_pretrained``."""
 
     @abstractmethod
     def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-        """The same of a fine-tuned model."""
+        """Write a fine-tuned model as a folder that transformers' classes read by ``from_pretrained``."""
 
     def _check_settings(self, settings: Mapping[str, Any], where: str) -> None:
         """:raises InputError: settings of a network that computes something else."""
@@ -162,7 +162,7 @@ def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
 
 
 def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
-    """The same, whether they fit together or not."""
+    """The configuration and tensors of a folder, whether they fit together or not."""
     if folder.has("params_shapes.json"):
         return read_release(folder)
     if folder.has("config.json"):

@@ -79,7 +79,7 @@ class Form:
     graded: bool = True
     """Whether a task may have grades in the place of labels."""
     symmetric_names: tuple[str, ...] = ()
-    """The same of a task which says that neither of its texts is the first one by nature; empty: none may say so."""
+    """The ``field_names`` of a symmetric task, neither of whose texts is the first; empty: no task may be symmetric."""
     own_metrics: tuple[Metric, ...] = ()
     """The metrics of every task of this form; empty: those that follow from its labels."""
     returns: str = ""

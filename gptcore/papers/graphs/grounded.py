@@ -42,7 +42,7 @@ class _Left(NamedTuple):
 
     many: npt.NDArray[np.uint8]
     few: bytes
-    """The same: one of bytes is looked up faster than an array's element."""
+    """The hops of ``many`` as bytes, one of which is looked up faster than an array's element."""
 
 
 @dataclass(frozen=True)

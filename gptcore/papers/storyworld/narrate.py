@@ -184,7 +184,7 @@ def story(t: Teller) -> Iterator[str]:
 
 
 def gossip(t: Teller) -> Iterator[str]:
-    """The same matter from mouth to mouth."""
+    """Gossip: one matter, passed on from mouth to mouth."""
     rng = t.rng
     for _ in range(rng.randint(2, 3)):
         person, a, b = rng.sample(t.words.people, 3)

@@ -216,7 +216,7 @@ def _tasks(given: TomlFields, objective: str) -> tuple[str, ...]:
 def _check_axes(
     axes: Sequence[Axis], settings: Overrides, objective: str, tasks: Sequence[str], from_checkpoint: bool, where: str
 ) -> None:
-    """See that each setting is decided in one place, and that it can change the objective.
+    """Check that each setting is decided in one place, and that it can change the objective.
 
     :raises InputError: naming the first that is not.
     """
@@ -252,7 +252,7 @@ def _check_axes(
 
 
 def _check_effects(axes: Sequence[Axis], base: Preset, settings: Overrides, tasks: Sequence[str], where: str) -> None:
-    """See that no other setting takes the place of what an axis draws.
+    """Check that no other setting takes the place of what an axis draws.
 
     :raises InputError: naming the first of which that is so.
     """

@@ -96,7 +96,7 @@ def ended(world: tuple[str, str], store: str, others: frozenset[str]) -> dict[st
 
 @pytest.fixture(scope="module")
 def swept(world: tuple[str, str], store: str, ended: dict[str, str]) -> SweepResult:
-    """The same sweep, started again."""
+    """The sweep that was ended, started again."""
     return run(world, store, BY_BITS)
 
 

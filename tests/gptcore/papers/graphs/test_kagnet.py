@@ -187,7 +187,7 @@ def test_questions_laid_over_a_graph_in_parts_are_the_whole(graph: KnowledgeGrap
 def test_a_sub_graph_has_the_edges_of_paths_and_those_within_question_and_choice(
     graph: KnowledgeGraph, ways: Ways, question: str, choice: str, hops: int, nodes: str, edges: list[str]
 ) -> None:
-    """Of dog and mouse, that lead to the wood, dog and cat are neighbours, but no path that is kept has that edge."""
+    """Dog and mouse lead to the wood; dog and cat are neighbours, but no path that is kept has their edge."""
     example = Example((question,), ("bone ice", choice), 0.0, "", "r0", id="0")
     config = GroundingConfig(max_hops=hops, least_score=0.0, most_paths=1)
     found, _ = ground([example], Concepts(graph), ways, config)

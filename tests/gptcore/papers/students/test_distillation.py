@@ -194,7 +194,7 @@ def test_a_loss_of_tinybert_is_that_of_its_paper() -> None:
 
 
 def test_a_probe_of_words_changes_nothing_below_it() -> None:
-    """The same gradients of all but the head, whether its words are told or not."""
+    """All gradients but the head's are the same, whether its words are told or not."""
     found = []
     for weight in (1.0, 0.0):
         trained, objective = objective_of(TINYBERT, network(BERT, 0), LAYERS, HIDDEN_WORDS)

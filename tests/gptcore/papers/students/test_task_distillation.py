@@ -330,7 +330,7 @@ def moved_job(
 
 
 def test_the_whole_network_is_taken_over_and_the_linear_layer_is_new(tuned_world: dict[str, Any]) -> None:
-    """Of a decoder the special rows, too; of an encoder the pooler, too. Every seed draws its own linear layer."""
+    """A decoder's special rows and an encoder's pooler are taken over, too; every seed draws its own linear layer."""
     tuned, _ = Classifier.load(tuned_world["tuned"])
     models = []
     for seed in (0, 1):
