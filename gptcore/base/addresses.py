@@ -138,8 +138,8 @@ def _apart(address: str) -> tuple[str, str]:
 
 def _decoded(text: str) -> str:
     """A part of an address without percent signs, however often it was encoded."""
-    while (found := unquote(text)) != text:
-        text = found
+    while (decoded := unquote(text)) != text:
+        text = decoded
     return text
 
 

@@ -89,9 +89,9 @@ def checked_object(value: Any, where: str, expected: str, fields: Mapping[str, t
     if not isinstance(value, dict):
         raise InputError(f"{where}: found a {type(value).__name__}, expected {expected}")
     for name, kind in (fields or {}).items():
-        found = value.get(name)
-        if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-            shown = f"{found!r:.60}" if name in value else "nothing"
+        entry = value.get(name)
+        if not isinstance(entry, kind) or (isinstance(entry, bool) and kind is not bool):
+            shown = f"{entry!r:.60}" if name in value else "nothing"
             raise InputError(f"{where}: {name}: found {shown}, expected {kind.__name__}")
     return value
 

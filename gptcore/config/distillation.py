@@ -131,7 +131,7 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
         if theirs.knowledge:
             raise InputError(f"{where}: {theirs.title} has layers of two inputs; expected distil.start = random")
         for name in ("n_special", "n_segments"):
-            mine, its = (getattr(found, name, 0) for found in (student, teacher))
+            mine, its = (getattr(network, name, 0) for network in (student, teacher))
             if mine > its > 0:
                 raise InputError(f"{where}: its {name} is {its}, the student's {mine}; expected as many or fewer")
     alike: dict[str, str] = {}
@@ -142,7 +142,7 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
     if config.start == "teacher":
         alike |= dict.fromkeys(_TAKEN, "distil.start = random")
     for name, otherwise in alike.items():
-        mine, its = (getattr(found, name, None) for found in (student, teacher))
+        mine, its = (getattr(network, name, None) for network in (student, teacher))
         if mine != its:
             raise InputError(f"{where}: its {name} is {its}, the student's {mine}; expected equal, or {otherwise}")
     if isinstance(teacher, EncoderConfig) and config.soft_weight and not teacher.words:

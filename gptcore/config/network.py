@@ -48,10 +48,10 @@ class NetworkConfig(Checked):
     family: str = derived("")
     """The name of the network's family."""
 
-    def started_from(self, found: NetworkConfig) -> NetworkConfig:
+    def started_from(self, source: NetworkConfig) -> NetworkConfig:
         """The settings that a model has to have for a network of these to go on from it: by default the same.
 
-        :param found: those that it has.
+        :param source: the settings of the model.
         """
         return self
 

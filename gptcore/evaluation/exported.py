@@ -62,27 +62,27 @@ def write_onnx(folder: Path, tokenizer: Tokenizer, dataset: Path, out: Path, int
     out.mkdir(parents=True)
     try:
         export_onnx(model, out / MODEL)
-        found: dict[str, Any] = {"rows": len(rows), "score": expected.scores(spec)["score"]}
-        found[MODEL] = _compared(out / MODEL, spec, rows, expected)
-        if (difference := found[MODEL]["largest_difference"]) > TOLERANCE:
+        comparison: dict[str, Any] = {"rows": len(rows), "score": expected.scores(spec)["score"]}
+        comparison[MODEL] = _compared(out / MODEL, spec, rows, expected)
+        if (difference := comparison[MODEL]["largest_difference"]) > TOLERANCE:
             raise InputError(f"--format onnx: logits differ by {difference:.2g}, expected at most {TOLERANCE:g}")
         if int8:
             quantise_onnx(out / MODEL, out / INT8)
-            found[INT8] = _compared(out / INT8, spec, rows, expected)
+            comparison[INT8] = _compared(out / INT8, spec, rows, expected)
         shutil.copyfile(folder / "config.json", out / "config.json")
         tokenizer.save(out / "tokenizer")
-        write_json_atomic(out / "comparison.json", found)
+        write_json_atomic(out / "comparison.json", comparison)
     except BaseException:
         shutil.rmtree(out)
         raise
-    return found
+    return comparison
 
 
 def _compared(path: Path, spec: TaskSpec, rows: Rows, expected: Predictions) -> dict[str, Any]:
-    found = label_predictions(spec, rows, logits_of(OnnxClassifier(path), rows, torch.device("cpu")))
+    actual = label_predictions(spec, rows, logits_of(OnnxClassifier(path), rows, torch.device("cpu")))
     return {
         "bytes": path.stat().st_size,
-        "largest_difference": float(np.abs(found.logits - expected.logits).max()),
-        "score": found.scores(spec)["score"],
-        "same_answers": float(np.isclose(found.values, expected.values, rtol=0, atol=_SAME).mean()),
+        "largest_difference": float(np.abs(actual.logits - expected.logits).max()),
+        "score": actual.scores(spec)["score"],
+        "same_answers": float(np.isclose(actual.values, expected.values, rtol=0, atol=_SAME).mean()),
     }

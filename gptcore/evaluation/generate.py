@@ -116,22 +116,22 @@ def generate_ids(
     check_sampling(max_tokens, temperature, top_k, top_p, repetition_penalty)
     require(all(prompts), "prompts: found one without ids, expected one or more in each")
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    found: list[list[int]] = [[] for _ in prompts]
+    generated: list[list[int]] = [[] for _ in prompts]
     going = set(range(len(prompts)))
     if not going:
-        return found
+        return generated
     seeds = range(seed, seed + len(prompts)) if isinstance(seed, int) else seed
     longest = max(map(len, prompts))
     for drawn in _drawn(model, prompts, n_vocab, settings, seeds, repetition_penalty, kept=longest):
         for row in list(going):
             if drawn[row] not in stop:
-                found[row].append(drawn[row])
-            is_over = drawn[row] in stop or (ended is not None and ended(found[row]))
-            if is_over or len(found[row]) == max_tokens:
+                generated[row].append(drawn[row])
+            is_over = drawn[row] in stop or (ended is not None and ended(generated[row]))
+            if is_over or len(generated[row]) == max_tokens:
                 going.remove(row)
         if not going:
             break
-    return found
+    return generated
 
 
 def _pieces(

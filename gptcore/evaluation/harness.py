@@ -71,12 +71,12 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
             pairs += own
             owners += [owner] * len(own)
         sums, _ = self._likelihood.continuations(pairs)
-        found: list[float] = np.bincount(np.asarray(owners, dtype=np.int64), sums, minlength=len(requests)).tolist()
-        return found
+        totals: list[float] = np.bincount(np.asarray(owners, dtype=np.int64), sums, minlength=len(requests)).tolist()
+        return totals
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """What the model writes on each context, up to the first of its stops."""
-        found = [""] * len(requests)
+        answers = [""] * len(requests)
         ways: dict[str, list[int]] = {}
         for row, request in enumerate(requests):  # those that are drawn alike share their passes
             ways.setdefault(repr(sorted(request.args[1].items())), []).append(row)
@@ -86,8 +86,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
                 some = rows[first : first + _AT_ONCE]
                 texts = self._written([requests[row].args[0] for row in some], settings, seed=first)
                 for row, text in zip(some, texts, strict=True):
-                    found[row] = text
-        return found
+                    answers[row] = text
+        return answers
 
     def _written(self, contexts: Sequence[str], settings: Mapping[str, Any], seed: int) -> list[str]:
         """What the model writes on each context by the harness' settings, at most half of n_ctx.

@@ -57,8 +57,8 @@ def passes(
     for chosen in by_length(rows.sizes, evaluation_tokens(device)):
         batch = rows.batch(chosen).to(device)
         with autocast(device, dtype):
-            found, _ = model(batch.tokens, batch.clf_position, **batch.marks)
-        yield chosen, found.float().cpu().numpy()
+            logits, _ = model(batch.tokens, batch.clf_position, **batch.marks)
+        yield chosen, logits.float().cpu().numpy()
 
 
 def logits_of(
@@ -78,8 +78,8 @@ def logits_of(
     if training := model.training:  # both go through all parts, which takes as long as a layer of a short row
         model.eval()
     logits: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
-    for chosen, found in passes(model, rows, device, dtype):
-        for row, values in zip(chosen, found, strict=True):
+    for chosen, outputs in passes(model, rows, device, dtype):
+        for row, values in zip(chosen, outputs, strict=True):
             logits[row] = values
         if progress is not None:
             progress(len(chosen))
@@ -115,8 +115,8 @@ def mean_loss(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]],
     loss_of: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor] = form_of(spec).part("loss")
     total = 0.0
     for chosen in by_length(rows.sizes, evaluation_tokens(device)):  # batches as then, so logits are of one width
-        found = torch.from_numpy(np.stack([logits[row] for row in chosen]))
-        total += len(chosen) * float(loss_of(found, rows.batch(chosen).labels))
+        batch = torch.from_numpy(np.stack([logits[row] for row in chosen]))
+        total += len(chosen) * float(loss_of(batch, rows.batch(chosen).labels))
     return total / len(rows)
 
 
@@ -144,16 +144,16 @@ def evaluate(
     check_dataset(dataset, spec, config["tokenizer_digest"], model.network.config.n_vocab, str(model_folder))
     device = pick_device(0)
     rows = split_rows(reader_for(model, spec, config.get("part_tokens")), dataset, split, max_rows, EVAL_ROW_SEED)
-    found = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress).using(config)
+    answers = predict_rows(model.to(device), spec, rows, device, pick_dtype(precision, device), progress).using(config)
     if predictions is not None:
-        found.write(spec, predictions)
+        answers.write(spec, predictions)
     return {
-        **found.scores(spec),
+        **answers.scores(spec),
         "task": spec.name,
         "split": split,
         "rows": rows.n_rows,
         "truncated": rows.truncated,
-        "majority_collapse": found.collapsed,
+        "majority_collapse": answers.collapsed,
     }
 
 
@@ -167,9 +167,9 @@ def check_dataset(
     :raises InputError: if the folder is no encoded dataset, or one of another task, tokenizer or vocabulary size.
     """
     path = dataset / "meta.json"
-    found = encoded_task(dataset, spec.name)
-    if found.own and found.labels != spec.labels:
-        raise InputError(f"{path}: found the labels {', '.join(found.labels)}, expected {', '.join(spec.labels)}")
+    task = encoded_task(dataset, spec.name)
+    if task.own and task.labels != spec.labels:
+        raise InputError(f"{path}: found the labels {', '.join(task.labels)}, expected {', '.join(spec.labels)}")
     meta: dict[str, Any] = read_json(path)
     if tokenizer_digest not in (None, meta["tokenizer_digest"]):
         raise InputError(
@@ -231,16 +231,16 @@ class TaskModel:
         :param at_once: as in :meth:`answers`.
         :param progress: as in :func:`logits_of`; what it raises ends the work.
         """
-        for found in self._predicted(examples, at_once, progress):
-            yield from found.described(self.spec)
+        for predictions in self._predicted(examples, at_once, progress):
+            yield from predictions.described(self.spec)
 
     def _predicted(
         self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None
     ) -> Iterator[RowPredictions]:
         rows = iter(examples)
         while chunk := list(islice(rows, at_once)):
-            found = predict_rows(self._model, self.spec, self._rows(chunk), self._device, progress=progress)
-            yield found.using(self._settings)
+            predictions = predict_rows(self._model, self.spec, self._rows(chunk), self._device, progress=progress)
+            yield predictions.using(self._settings)
 
     def scored(self, examples: Iterable[Example]) -> dict[str, float]:
         """The task's metrics over labelled rows, as :func:`gptcore.nlu.metrics.score`, and "rows".
@@ -248,10 +248,10 @@ class TaskModel:
         :raises InputError: no row, or answers that are places of a text, whose labels stand in no column.
         """
         values, labels = np.empty(0), np.empty(0)
-        for found in self._predicted(examples):
-            if not isinstance(found, Predictions):
+        for predictions in self._predicted(examples):
+            if not isinstance(predictions, Predictions):
                 raise InputError(f"{self.spec.name}: found answers that are places of a text, expected labels")
-            values, labels = np.append(values, found.values), np.append(labels, found.rows.labels)
+            values, labels = np.append(values, predictions.values), np.append(labels, predictions.rows.labels)
         require(len(values), f"{self.spec.name}: found no labelled row, expected one or more")
         return {**score(self.spec, values, labels), "rows": len(values)}
 
@@ -267,9 +267,9 @@ class TaskModel:
         states: dict[int, NDArray[np.float32]] = {}
         logits: dict[int, NDArray[np.float32]] = {}
         try:
-            for chosen, found in passes(self._model, self._rows(examples), self._device):
+            for chosen, outputs in passes(self._model, self._rows(examples), self._device):
                 states |= zip(chosen.tolist(), seen.pop().numpy(), strict=True)
-                logits |= zip(chosen.tolist(), found, strict=True)
+                logits |= zip(chosen.tolist(), outputs, strict=True)
         finally:
             handle.remove()
         order = range(len(examples))

@@ -155,11 +155,11 @@ def best_answer(
     """
     n_pieces = len(example.piece_starts)
     speaking = speakers(windows, n_pieces)
-    null = min(float(found[0].sum()) for found in logits)
+    null = min(float(window_logits[0].sum()) for window_logits in logits)
     best, start, end = -np.inf, 0, 0
-    for number, (window, found) in enumerate(zip(windows, logits, strict=True)):
-        starts = np.where(speaking[window.start : window.end] == number, found[1:, 0], -np.inf)
-        ends = found[1:, 1]
+    for number, (window, window_logits) in enumerate(zip(windows, logits, strict=True)):
+        starts = np.where(speaking[window.start : window.end] == number, window_logits[1:, 0], -np.inf)
+        ends = window_logits[1:, 1]
         for length in range(min(ANSWER_TOKENS, len(ends))):
             scores = starts[: len(starts) - length] + ends[length:]
             at = int(np.argmax(scores))
@@ -228,8 +228,8 @@ class SpanPredictions(RowPredictions):
     def scores(self, spec: TaskSpec) -> dict[str, float]:
         """The metrics of spans (:func:`gptcore.nlu.place_metrics.span_scores`) over the rows that carry a label."""
         texts, known = self.texts, self._known()
-        found = span_scores([texts[row] for row, _ in known], [golds for _, golds in known], self.may_lack)
-        return {**found, "score": found[spec.headline]}
+        scores = span_scores([texts[row] for row, _ in known], [golds for _, golds in known], self.may_lack)
+        return {**scores, "score": scores[spec.headline]}
 
     def lines(self, spec: TaskSpec) -> Iterator[dict[str, Any]]:
         """Each row as JSON, with the answer's place, how much more no answer scores, and what the answer is worth."""
@@ -311,8 +311,8 @@ class TagPredictions(RowPredictions):
             for tags, example in zip(self.tags, self.rows.examples, strict=True)
             if example.label is not None
         ]
-        found = entity_scores([tags for tags, _ in pairs], [gold for _, gold in pairs])
-        return {**found, "score": found[spec.headline]}
+        scores = entity_scores([tags for tags, _ in pairs], [gold for _, gold in pairs])
+        return {**scores, "score": scores[spec.headline]}
 
     def lines(self, spec: TaskSpec) -> Iterator[dict[str, Any]]:
         """Each row as JSON; label and prediction are lists with a tag for each word."""

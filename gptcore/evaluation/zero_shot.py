@@ -229,8 +229,8 @@ def score_pairs(
     before = tokenizer.encode(_BEFORE)[-1:]  # an encoder's sentence begins the sequence, and needs nothing before it
     sequences = [(*before, *tokenizer.encode_next(text)) for text in texts]
     places = {ids: place for place, ids in enumerate(dict.fromkeys(sequences))}
-    found = model.log_probabilities(list(places), _counted(progress, BLIMP))
-    sums = found[[places[ids] for ids in sequences]].reshape(-1, 2)  # (pairs, 2)
+    log_likelihoods = model.log_probabilities(list(places), _counted(progress, BLIMP))
+    sums = log_likelihoods[[places[ids] for ids in sequences]].reshape(-1, 2)  # (pairs, 2)
     right, paradigm_of = sums[:, 0] > sums[:, 1], np.asarray(names)
     accuracies = {
         field: {paradigm: float(right[paradigm_of == paradigm].mean()) for paradigm in paradigms}

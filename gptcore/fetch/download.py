@@ -87,14 +87,14 @@ def download(
                 kept = f"broken off after {_size(part)} bytes; the same command goes on from there"
                 raise FetchError(f"{url}: {kept} ({_reason(error)})") from error
             time.sleep(pause * 2 ** (tries - 1))
-    found = sha256_file(part)
-    if sha256 and found != sha256:
+    digest = sha256_file(part)
+    if sha256 and digest != sha256:
         _forget(part)
-        raise FetchError(f"{url}: found SHA-256 {found}, expected {sha256}; nothing is kept")
+        raise FetchError(f"{url}: found SHA-256 {digest}, expected {sha256}; nothing is kept")
     os.replace(part, path)
     _forget(part)
     fsync_folder(path.parent)
-    return found
+    return digest
 
 
 def _transfer(url: str, part: Path, connection: requests.Session, progress: Progress | None) -> None:

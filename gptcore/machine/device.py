@@ -125,14 +125,14 @@ def pays_to_compile(operations: float, device: torch.device, dtype: torch.dtype,
     if device.type == "cpu":
         if dtype != torch.bfloat16 or drops:
             return False
-        found = shutil.which(os.environ.get("CXX", "g++")) is not None
+        has_compiler = shutil.which(os.environ.get("CXX", "g++")) is not None
     else:
         compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-        found = find_spec("triton") is not None and compiler is not None
-    if not found:
+        has_compiler = find_spec("triton") is not None and compiler is not None
+    if not has_compiler:
         wanted = "C++" if device.type == "cpu" else "C, and Triton"
         print(f"nothing is compiled, for want of a compiler ({wanted}): updates take longer", file=sys.stderr)
-    return found
+    return has_compiler
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:

@@ -175,8 +175,8 @@ def summing(objective: Objective, world: World) -> Callable[[MicroBatch, bool], 
 
     def run(batch: MicroBatch, last: bool) -> tuple[Tensor, dict[str, Tensor]]:
         with contextlib.nullcontext() if last else replicas.no_sync():
-            found: tuple[Tensor, dict[str, Tensor]] = replicas(batch)
-            return found
+            result: tuple[Tensor, dict[str, Tensor]] = replicas(batch)
+            return result
 
     return run
 
@@ -198,12 +198,12 @@ def whole(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
         return dict(tensors)
     from torch.distributed.tensor import DTensor
 
-    found = {}
+    gathered = {}
     for name, value in tensors.items():
         together = value.full_tensor() if isinstance(value, DTensor) else value
         if world.main:
-            found[name] = together.cpu()
-    return found
+            gathered[name] = together.cpu()
+    return gathered
 
 
 def placed_like(model: Tensor, value: Tensor) -> Tensor:

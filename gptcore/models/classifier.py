@@ -135,8 +135,8 @@ class Classifier(nn.Module, ABC):
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """What is learnt of a batch's logits, those of a call in training, and of its labels."""
-        found: Tensor = self.row_form.part("loss")(logits, labels)
-        return found
+        loss: Tensor = self.row_form.part("loss")(logits, labels)
+        return loss
 
     def save(self, folder: Path, extra: dict[str, Any]) -> None:
         """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest, as :meth:`load` gives them back) and
@@ -191,23 +191,23 @@ def _recorded_head(config: Mapping[str, Any], where: Path) -> tuple[Head, int | 
     :raises InputError: there is none, or one that no fine-tune makes.
     """
     require("head" in config, f"{where}: no entry 'head'; expected a fine-tuned model, not a pre-trained one")
-    found = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
-    form = _RECORDED_BEFORE.get(found["form"], found["form"])
-    rate: Any = found.get("clf_pdrop")
-    longest, words = found.get("ngrams"), found.get("words", False)
+    head = checked_object(config["head"], f"{where}: head", "a JSON object", {"form": str, "n_outputs": int})
+    form = _RECORDED_BEFORE.get(head["form"], head["form"])
+    rate: Any = head.get("clf_pdrop")
+    longest, words = head.get("ngrams"), head.get("words", False)
     possible = (
         form in FORMS
-        and 0 < found["n_outputs"] <= LARGEST_SIZE
+        and 0 < head["n_outputs"] <= LARGEST_SIZE
         and isinstance(rate, int | float)
         and not isinstance(rate, bool)
-        and found.get("pooling") in (None, "mean")
+        and head.get("pooling") in (None, "mean")
         and longest in (None, *range(1, NGRAM_PIECES + 1))
         and words in (False, bool(FORMS[form].word_reader))
     )
     if not possible:
         named = "form, n_outputs, clf_pdrop, pooling, words and ngrams"
-        raise InputError(f"{where}: head: found {dict(found, form=form)!r:.200}, expected {named}")
-    return Head(form, found["n_outputs"], rate, found.get("pooling"), words), longest
+        raise InputError(f"{where}: head: found {dict(head, form=form)!r:.200}, expected {named}")
+    return Head(form, head["n_outputs"], rate, head.get("pooling"), words), longest
 
 
 def mean_state(states: Tensor, ends: Tensor) -> Tensor:
@@ -265,7 +265,7 @@ class ClassificationModel(Classifier):
         """
         n_rows, n_sequences, n_positions = tokens.shape
         table = self.gpt.table()
-        found = None
+        for_lm = None
         if lm_positions is None and not self.training and not self.pooling:
             alike = self.row_form.choices  # which share their document; orders share nothing
             shape = (n_rows, n_sequences) if alike else (n_rows * n_sequences, 1)
@@ -284,8 +284,8 @@ class ClassificationModel(Classifier):
                 # A shared position may be asked for once a choice; the gradients of a look-up's rows are added in one
                 # order, those of an index on several threads in any.
                 states = flat[lm_positions] if places is None else F.embedding(places[lm_positions], flat)
-                found = states, table
-        return self.task_logits(summary, tokens, clf_position), found
+                for_lm = states, table
+        return self.task_logits(summary, tokens, clf_position), for_lm
 
     def _states(self, tokens: Tensor, clf_position: Tensor, table: Tensor) -> tuple[Tensor, Tensor | None]:
         """States [N, D], and which of them is that of each of the B*C*T positions; None: they are these."""

@@ -85,12 +85,12 @@ class Encoder(Network):
 
         :param scores: also those of the attention, which take a product more than :meth:`encode` does.
         """
-        found = LayerStates([], [])
+        layers = LayerStates([], [])
         for states, attention in self._walk(tokens, segments, mask):
-            found.states.append(states)
+            layers.states.append(states)
             if scores and attention is not None:
-                found.scores.append(attention.scores(states))
-        return found
+                layers.scores.append(attention.scores(states))
+        return layers
 
     def _walk(
         self, tokens: Tensor, segments: Tensor | None, mask: Tensor | None, entities: Tensor | None = None

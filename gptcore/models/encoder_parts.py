@@ -113,8 +113,8 @@ class WordHead(nn.Module):
 
     def hidden(self, states: Tensor) -> Tensor:
         """What is multiplied with the word embeddings: states [..., D] -> [..., E]."""
-        found: Tensor = self.norm(activated(self.dense(states), self.activation))
-        return found
+        hidden: Tensor = self.norm(activated(self.dense(states), self.activation))
+        return hidden
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
         """States [..., D] and the word embeddings [V, E] -> [..., V]."""

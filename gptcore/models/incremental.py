@@ -101,8 +101,8 @@ def _padded(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tenso
 
 def bytes_per_position(model: LanguageModel) -> int:
     """Bytes that a reader keeps of each position of a text."""
-    found: int = FAMILIES[model.config.family].part("reader").position_bytes(model)
-    return found
+    size: int = FAMILIES[model.config.family].part("reader").position_bytes(model)
+    return size
 
 
 def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0, width: int | None = None) -> Reader:
@@ -326,8 +326,8 @@ class LSTMReader(Reader):
         packed = pack_padded_sequence(
             self._model.tokens(tokens[taking.to(self._device)]), counts[taking], batch_first=True, enforce_sorted=False
         )
-        found, (self._hidden[:, chosen], self._cell[:, chosen]) = self._model.recurrent(packed, before)
-        units, _ = pad_packed_sequence(found, batch_first=True, total_length=tokens.shape[1])
+        outputs, (self._hidden[:, chosen], self._cell[:, chosen]) = self._model.recurrent(packed, before)
+        units, _ = pad_packed_sequence(outputs, batch_first=True, total_length=tokens.shape[1])
         states = units.new_zeros(*tokens.shape, self._model.config.n_embd)
         states[taking.to(self._device)] = self._model.projection(units)  # (b, T, units) -> (b, T, D)
         return states

@@ -73,14 +73,14 @@ class NGrams(nn.Module):
         text = F.pad(tokens.flatten(0, 1), (0, self.longest - 1))  # (R, T + L - 2)
         at = torch.arange(text.shape[1], device=tokens.device)
         behind = ((text == self.delimiter) & (at <= last)).long().cumsum(dim=1).clamp(max=1)
-        code, found = text[:, :width], []
+        code, kinds = text[:, :width], []
         for n in range(self.longest):
             if n:
                 code = (code * _FACTOR + text[:, n : n + width] + 1) % _PRIME
             gram = code % BUCKETS * 2 + behind[:, n : n + width]  # so that those of a bucket are neighbours, sorted
-            found.append(torch.where(at[n : n + width] <= last, gram, 2 * BUCKETS))
-        found.append(self._words(text[:, :width], at[:width], last, behind[:, :width]))
-        grams = torch.stack(found, dim=1).sort(dim=2).values
+            kinds.append(torch.where(at[n : n + width] <= last, gram, 2 * BUCKETS))
+        kinds.append(self._words(text[:, :width], at[:width], last, behind[:, :width]))
+        grams = torch.stack(kinds, dim=1).sort(dim=2).values
         second, changes = grams % 2, (grams[..., 1:] != grams[..., :-1]).long()
         # Of equal ones the last of the first text stands next to the first of the second.
         counted = torch.where(second == 0, F.pad(changes, (0, 1), value=1), F.pad(changes, (1, 0), value=1))
@@ -109,10 +109,10 @@ class NGrams(nn.Module):
         """How much each counts: as it is rare, once a text, and what is not known nothing; the sum of the squares of
         each kind and side is 1: [R, L, T].
         """
-        found = self.rarity[grams.rows // SIDES] * (grams.counted & self.known[grams.rows])
+        weights = self.rarity[grams.rows // SIDES] * (grams.counted & self.known[grams.rows])
         side = grams.rows % SIDES
-        squares = torch.stack([(found.square() * (side == each)).sum(dim=2) for each in range(SIDES)], dim=2)
-        return found / squares.sqrt().gather(2, side).clamp_min(_LEAST)
+        squares = torch.stack([(weights.square() * (side == each)).sum(dim=2) for each in range(SIDES)], dim=2)
+        return weights / squares.sqrt().gather(2, side).clamp_min(_LEAST)
 
     def common(self, grams: Grams) -> Tensor:
         """How much of either text's grams the other has, by rarity, for each kind, and the logarithms of how many

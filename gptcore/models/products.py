@@ -72,10 +72,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: Packed
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     if learns:
-        found: Tensor = _Linear.apply(rows, weight, bias, dtype)  # type: ignore[no-untyped-call]  # not annotated
+        product: Tensor = _Linear.apply(rows, weight, bias, dtype)  # type: ignore[no-untyped-call]  # not annotated
     else:
-        found = _onednn(rows.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
-    return found.view(*x.shape[:-1], -1)
+        product = _onednn(rows.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+    return product.view(*x.shape[:-1], -1)
 
 
 def _row(x: Tensor, weight: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ def _row(x: Tensor, weight: Tensor) -> Tensor:
     n_out, width = weight.shape
     parts = max(2, torch.get_num_threads())
     whole, column = n_out // parts * parts, x.reshape(1, width).t()  # strides of 1 and 1 lead MKL another, slow way
-    found = torch.bmm(weight[:whole].view(parts, -1, width), column.expand(parts, width, 1)).view(whole)
-    return found if whole == n_out else torch.cat([found, (weight[whole:] @ column).view(-1)])
+    product = torch.bmm(weight[:whole].view(parts, -1, width), column.expand(parts, width, 1)).view(whole)
+    return product if whole == n_out else torch.cat([product, (weight[whole:] @ column).view(-1)])
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -142,8 +142,8 @@ def _mkl_lags() -> bool:
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return found
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
 
 
 class _Linear(torch.autograd.Function):

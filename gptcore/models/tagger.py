@@ -39,8 +39,8 @@ class WordLooks(nn.Module):
     def forward(self, words: Tensor, dtype: torch.dtype) -> Tensor:
         """[B, W, F] features -> [B, W, :attr:`width`]."""
         kept = dropout(torch.ones_like(words, dtype=dtype), _PDROP, self.training)
-        found: Tensor = (kept[..., None, :] @ self.features(words)).squeeze(-2)
-        return found / math.sqrt(N_FEATURES)
+        vectors: Tensor = (kept[..., None, :] @ self.features(words)).squeeze(-2)
+        return vectors / math.sqrt(N_FEATURES)
 
 
 class WordTagger(nn.Module):
@@ -75,11 +75,11 @@ class WordTagger(nn.Module):
         each = torch.cat([rows_at(states, order), look], -1) * there[..., None]
         each = F.pad(dropout(each, pdrop, self.training), (0, 0, _WINDOW // 2, _WINDOW // 2))
         near = torch.cat([each[:, at : at + order.shape[1]] for at in range(_WINDOW)], -1)
-        found: Tensor = layer(dropout(torch.relu(self.window(near)), pdrop, self.training)).float()  # (B, W, K)
+        word_scores: Tensor = layer(dropout(torch.relu(self.window(near)), pdrop, self.training)).float()  # (B, W, K)
         if not self.training:
-            found = self._before(found, there, torch.amax) + self._best_behind(found, there)
-        scores: Tensor = found.new_zeros(*states.shape[:2], found.shape[-1])
-        return scores.scatter(1, order[..., None].expand_as(found), found)
+            word_scores = self._before(word_scores, there, torch.amax) + self._best_behind(word_scores, there)
+        scores: Tensor = word_scores.new_zeros(*states.shape[:2], word_scores.shape[-1])
+        return scores.scatter(1, order[..., None].expand_as(word_scores), word_scores)
 
     def loss(self, scores: Tensor, tags: Tensor) -> Tensor:
         """The mean over tagged words of the texts' negative log-likelihoods, in float32; 0 where none is tagged.
@@ -97,8 +97,8 @@ class WordTagger(nn.Module):
         ends = torch.cat([self.first, self.last])[:, None]  # (2K, 1)
         score = score + F.embedding(torch.cat([right[:, :1], end + len(self.first)], 1), ends).sum((1, 2))
         all_paths = torch.logsumexp(self._before(each, there, torch.logsumexp)[:, -1] + self.last, 1)
-        found: Tensor = ((all_paths - score) * there[:, 0]).sum() / there.sum().clamp(min=1)
-        return found
+        loss: Tensor = ((all_paths - score) * there[:, 0]).sum() / there.sum().clamp(min=1)
+        return loss
 
     def _before(self, each: Tensor, there: Tensor, over: Callable[[Tensor, int], Tensor]) -> Tensor:
         """What the tags up to each word score, for each tag of its own: [B, W, K].
@@ -106,19 +106,19 @@ class WordTagger(nn.Module):
         :param each: [B, W, K] scores of words; ``there`` [B, W]: which are words, the first ones of each row.
         :param over: what the ways to a tag come to: the best of them, or the logarithm of their sum.
         """
-        found = [self.first + each[:, 0]]
+        alphas = [self.first + each[:, 0]]
         for at in range(1, each.shape[1]):
-            reached = over(found[-1][..., None] + self.follows, 1) + each[:, at]
-            found.append(torch.where(there[:, at, None], reached, found[-1]))
-        return torch.stack(found, 1)
+            reached = over(alphas[-1][..., None] + self.follows, 1) + each[:, at]
+            alphas.append(torch.where(there[:, at, None], reached, alphas[-1]))
+        return torch.stack(alphas, 1)
 
     def _best_behind(self, each: Tensor, there: Tensor) -> Tensor:
         """What the best tags behind each word score, for each tag of its own: [B, W, K]; see :meth:`_before`."""
-        found = [self.last.expand_as(each[:, 0])]
+        betas = [self.last.expand_as(each[:, 0])]
         for at in range(each.shape[1] - 1, 0, -1):
-            goes_on = torch.amax(self.follows + (each[:, at] + found[-1])[:, None], 2)
-            found.append(torch.where(there[:, at, None], goes_on, found[-1]))
-        return torch.stack(found[::-1], 1)
+            goes_on = torch.amax(self.follows + (each[:, at] + betas[-1])[:, None], 2)
+            betas.append(torch.where(there[:, at, None], goes_on, betas[-1]))
+        return torch.stack(betas[::-1], 1)
 
 
 def _packed(words: Tensor) -> tuple[Tensor, Tensor]:

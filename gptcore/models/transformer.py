@@ -93,11 +93,11 @@ class GPT(Decoder):
 
         :raises InputError: naming the file, and what was expected of it.
         """
-        found = load_model(str(url))
-        if not isinstance(found, GPT):
-            kind = type(found.config).__name__
+        model = load_model(str(url))
+        if not isinstance(model, GPT):
+            kind = type(model.config).__name__
             raise InputError(f"{url}: found {kind}, a network of another kind; expected a Transformer")
-        return found
+        return model
 
 
 class BothWays(GPT):

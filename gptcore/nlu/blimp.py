@@ -61,8 +61,8 @@ def read_paradigm(datasets_url: str, paradigm: str) -> Iterator[Pair]:
     line = 0
     for line, text in lines(url):
         row = Record(url, str(line), parse_object(text, url, line))
-        if (found := row.value("UID")) != paradigm:
-            raise row.error("UID", show(found), f"{paradigm!r}, as the file is called")
+        if (uid := row.value("UID")) != paradigm:
+            raise row.error("UID", show(uid), f"{paradigm!r}, as the file is called")
         if _MERGED.get(str(term := row.value("linguistics_term")), term) != field:
             raise row.error("linguistics_term", show(term), repr(field))
         yield Pair(row.text("sentence_good"), row.text("sentence_bad"))

@@ -55,11 +55,11 @@ class Findings:
 
         :raises InputError: all its rows have one label, and the task's first metric is none of a single label.
         """
-        for split, found in self._labels.items():
-            if split != "train" and len(found) == 1 and self._spec.headline in _OF_SEVERAL:
+        for split, counts in self._labels.items():
+            if split != "train" and len(counts) == 1 and self._spec.headline in _OF_SEVERAL:
                 metric = self._spec.title_of(self._spec.headline)
                 raise InputError(
-                    f"{self._spec.name}: {split}: found {show(next(iter(found)))} as the label of every row, expected "
+                    f"{self._spec.name}: {split}: found {show(next(iter(counts)))} as the label of every row, expected "
                     f"two or more, without which {metric} is undefined"
                 )
 
@@ -85,23 +85,23 @@ class Findings:
                 yield f"the label {named} is a class like any other, though it may stand for a missing one"
             if self._form.several and any("," in label for label in labels):
                 yield f"the label {named} is a single one: semicolons set labels apart, commas do not"
-        for split, found in self._labels.items():
-            yield from self._of_split(split, found)
+        for split, counts in self._labels.items():
+            yield from self._of_split(split, counts)
 
-    def _of_split(self, split: str, found: Counter[str]) -> Iterator[str]:
+    def _of_split(self, split: str, counts: Counter[str]) -> Iterator[str]:
         spec, rows = self._spec, self._rows[split]
         if empty := self._empty[split]:
             yield f"{len(empty):,} of {rows:,} {split} rows have an empty text, which is read as it is ({empty[0]})"
         what = "grade" if spec.score_range else "label"
-        if not found and not self._form.places:
+        if not counts and not self._form.places:
             yield f"no row of {split} has a label: every score on it is 0"
-        if len(found) == 1 and rows > 1 and not self._form.places:
+        if len(counts) == 1 and rows > 1 and not self._form.places:
             undefined = [spec.title_of(metric) for metric in spec.metrics if metric in _OF_SEVERAL]
             cost = f"; undefined on it: {', '.join(undefined)}" if undefined and split != "train" else ""
             cost += ", so a fine-tune is refused" if cost and spec.headline in _OF_SEVERAL else ""
-            yield f"every row of {split} has the same {what}, {next(iter(found))}{cost}"
-        elif found and not self._form.places and not self._form.several and not spec.score_range:
-            label, count = found.most_common(1)[0]
+            yield f"every row of {split} has the same {what}, {next(iter(counts))}{cost}"
+        elif counts and not self._form.places and not self._form.several and not spec.score_range:
+            label, count = counts.most_common(1)[0]
             if count > _MAJORITY * rows:
                 yield f"{count / rows:.1%} of the {split} rows have the label {label}: that accuracy needs no model"
         if split == "train":
@@ -115,7 +115,7 @@ class Findings:
             named = ", ".join(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
             share = f"{len(again):,} of {rows:,} {split} rows ({len(again) / rows:.1%})"
             yield f"{share} are trained on, too: their score is higher than on new rows ({named})"
-        missing = sorted(found.keys() - self._labels["train"].keys())
+        missing = sorted(counts.keys() - self._labels["train"].keys())
         if missing and not spec.score_range:
             yield f"no training row has the label {', '.join(missing[:5])}, which {split} rows have"
 

@@ -260,15 +260,15 @@ def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str
 
 def _parts(rows: _Rows, label: str) -> tuple[dict[str, _Rows], str]:
     """The training rows; labelled dev and test rows beside a file which is called train; a word on unlabelled ones."""
-    found, left_out = {"train": rows}, dict[str, _Rows]()
+    splits, left_out = {"train": rows}, dict[str, _Rows]()
     for split in ("dev", "test") if "train" in rows.file else ():
         urls = (rows.url.removesuffix(rows.file) + rows.file.replace("train", word) for word in _CALLED[split])
         if url := next((url for url in urls if exists(*file_system(url))), ""):
             other = _Rows(url, label, beside=True)
             there = other.names == rows.names if rows.headless else label in other.names
-            (found if there and MISSING not in other.labels(label) else left_out)[split] = other
+            (splits if there and MISSING not in other.labels(label) else left_out)[split] = other
     names = " and ".join(other.file for other in left_out.values())
-    return found, f"not {names} beside it: labels are missing there" if names else ""
+    return splits, f"not {names} beside it: labels are missing there" if names else ""
 
 
 def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]) -> Fields:

@@ -285,15 +285,15 @@ def _labels_in(spec: TaskSpec, form: Form, spellings: defaultdict[str, set[str]]
     """The training rows, each with a label of its; how the rows spell a label is added to ``spellings``."""
     for row in unlabelled_rows(spec, "train"):
         value = row.value(spec.label)
-        for found in form.label_texts(value):
-            if found in spec.dropped_labels:
+        for label in form.label_texts(value):
+            if label in spec.dropped_labels:
                 continue
-            if not isinstance(found, str) or found == MISSING:
+            if not isinstance(label, str) or label == MISSING:
                 expected = form.label_in_words if form.several else f"{form.label_in_words} ({DROPS_MISSING})"
                 raise row.error(spec.label, show(value), expected)
             if not form.several:
-                spellings[found].add(value if isinstance(value, str) else repr(value))
-            yield row, found
+                spellings[label].add(value if isinstance(value, str) else repr(value))
+            yield row, label
 
 
 def _with_metrics(spec: TaskSpec, given: TomlFields) -> TaskSpec:

@@ -51,15 +51,15 @@ class Counted:
         """
         require(self.words, "held-out text: found no hidden word to score; expected more of it")
         loss = sums["word_loss"] / self.words
-        found = {
+        scores = {
             "loss": loss,
             "perplexity": exponential(loss),
             "word_accuracy": sums["word_accuracy"] / self.words,
             "tokens": float(self.words),
         }
         if self.pairs:
-            found |= {name: sums[name] / self.pairs for name in ("pair_loss", "pair_accuracy")}
-        return found
+            scores |= {name: sums[name] / self.pairs for name in ("pair_loss", "pair_accuracy")}
+        return scores
 
 
 class MaskedWords(PretrainingObjective):

@@ -166,12 +166,12 @@ class MaskedData:
     def update(self, step: int) -> Update:
         """Sequences step * batch_size .. (step + 1) * batch_size."""
         phase = self._phase(step)
-        found = phase.sequences(self._numbers(step))
-        weights = {name: torch.tensor(1.0 / max(1, count)) for name, count in found.counts().items()}
+        sequences = phase.sequences(self._numbers(step))
+        weights = {name: torch.tensor(1.0 / max(1, count)) for name, count in sequences.counts().items()}
         micro = self._micro[phase.length]
-        batches = [found.micro_batch(its) | weights for its in micro.parts]
+        batches = [sequences.micro_batch(its) | weights for its in micro.parts]
         nothing = {name: torch.zeros(()) for name in weights}
-        return Update([*batches, *[batches[-1] | nothing] * micro.idle], int(found.batch.mask.sum()))
+        return Update([*batches, *[batches[-1] | nothing] * micro.idle], int(sequences.batch.mask.sum()))
 
     def documents(self, step: int) -> list[str]:
         """The documents of the update's sequences, in order, each once."""
@@ -199,8 +199,8 @@ def held_out_batches(
     seed = derive_seed(_HELD_OUT, "replaced tokens", n_ctx)
     for numbers, batch in sampler.in_order(_ROWS, max_tokens):
         masked = masker(batch.tokens, batch.mask, numbers)
-        found = kind.of(batch, masked, numbers, _HELD_OUT, seed)
-        yield found.micro_batch(slice(None)) | {name: torch.ones(()) for name in found.counts()}
+        sequences = kind.of(batch, masked, numbers, _HELD_OUT, seed)
+        yield sequences.micro_batch(slice(None)) | {name: torch.ones(()) for name in sequences.counts()}
 
 
 @lru_cache(maxsize=2)
@@ -214,8 +214,8 @@ def unigram_entropy(shards: Shards) -> float:
     for first in range(0, shards.n_rows, _COUNTED):
         rows = range(first, min(first + _COUNTED, shards.n_rows))
         counts += np.bincount(np.concatenate([shards.tokens(row) for row in rows]), minlength=table.n_vocab)
-    found = counts[~table.special & (counts > 0)] / max(1, counts[~table.special].sum())
-    return float(-(found * np.log(found)).sum())
+    shares = counts[~table.special & (counts > 0)] / max(1, counts[~table.special].sum())
+    return float(-(shares * np.log(shares)).sum())
 
 
 def _each_copy(masker: WordMasker, batch: SentenceBatch, instances: Numbers, copies: Numbers) -> Masked:

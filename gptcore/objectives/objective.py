@@ -145,8 +145,8 @@ def summed_metrics(
                 batch |= {name: torch.zeros_like(value) for name, value in batch.items() if name.endswith(WEIGHTS)}
             _, metrics = objective(batch)
             names = list(metrics)
-            found = torch.stack([value.double() for value in metrics.values()])
-            sums = found if sums is None else sums + found
+            values = torch.stack([value.double() for value in metrics.values()])
+            sums = values if sums is None else sums + values
             if interrupted():
                 raise Interrupted("SIGTERM during an evaluation")
     if sums is None:

@@ -116,11 +116,11 @@ def finetune_objective(model: Classifier, lm_coef: float) -> Objective:
 
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         marks = {name: batch[name] for name in MARKS if name in batch}
-        logits, found = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"), **marks)
+        logits, for_lm = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"), **marks)
         task = model.loss(logits, batch["labels"]) * batch["share"]
-        if found is None:
+        if for_lm is None:
             return task, {"loss": task, "task_loss": task}
-        states, table = found
+        states, table = for_lm
         lm = fused_language_model_loss(states, table, batch["lm_targets"], batch["lm_weights"]) * batch["share"]
         loss = combined_loss(task, lm, lm_coef)
         return loss, {"loss": loss, "task_loss": task, "lm_loss": lm}

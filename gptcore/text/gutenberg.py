@@ -90,9 +90,9 @@ def _body(text: _Ahead, end: re.Pattern[str]) -> Iterator[str]:
     """Everything before the end marker, which is left in ``text`` with what follows."""
     while block := text.look(1):
         named = b"project guten" in block.encode("utf-8", "surrogatepass").lower()  # a sixth of what the search takes
-        if named and (found := end.search(block)):
-            yield block[: found.start()]
-            text.skip(found.start())
+        if named and (marker := end.search(block)):
+            yield block[: marker.start()]
+            text.skip(marker.start())
             return
         yield block
         text.skip(len(block))

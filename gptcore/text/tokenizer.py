@@ -106,8 +106,8 @@ class Tokenizer(ABC):
         """
         folder = TokenizerFolder(str(url))
         for reader in Tokenizer._readers:
-            if (found := reader._in_folder(folder)) is not None:
-                return found
+            if (tokenizer := reader._in_folder(folder)) is not None:
+                return tokenizer
         if folder.has(LIBRARY_FILE):
             readers = {reader._library_type: reader for reader in Tokenizer._readers if reader._library_type}
             model = read_library_model(folder.at(LIBRARY_FILE), readers)

@@ -90,18 +90,18 @@ class BestEpoch:
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Metrics x 100 after ``step`` updates; of a model whose logits are no numbers a score that is none either."""
         logits = self.logits(self.model, self.rows, interrupted)
-        found, shift = self.decided(logits)
-        if not found.finite:
+        answers, shift = self.decided(logits)
+        if not answers.finite:
             return {"epoch": self._epochs(step), "validation/score": math.nan}
-        found = found.tuned()
-        scores = found.scores(self.spec)
+        answers = answers.tuned()
+        scores = answers.scores(self.spec)
         loss = mean_loss(self.spec, self.rows, logits, self.world.device) if self.held_out else 0.0
         chosen_by = "accuracy" if self.original and "accuracy" in self.spec.metrics else "score"
         if self.step == 0 or (scores[chosen_by], -loss) > (self.scores[chosen_by], -self.loss):
-            self.step, self.scores, self.loss, self.collapsed, self.shift = step, scores, loss, found.collapsed, shift
-            self.settings = {**self.extra, **found.settings}
+            self.step, self.scores, self.loss, self.collapsed, self.shift = step, scores, loss, answers.collapsed, shift
+            self.settings = {**self.extra, **answers.settings}
             self.model.save(self.best / "model", self.settings)
-            found.write(self.spec, self.best / "predictions.jsonl")
+            answers.write(self.spec, self.best / "predictions.jsonl")
         shown = {f"validation/{name}": 100 * value for name, value in scores.items()}
         return {"epoch": self._epochs(step), **shown, **({"validation/task_loss": loss} if self.held_out else {})}
 

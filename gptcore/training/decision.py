@@ -86,9 +86,9 @@ def _platt(log_odds: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArra
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
-        found = F.binary_cross_entropy_with_logits(line[0] * given + line[1], targets)
-        found.backward()  # type: ignore[no-untyped-call]  # not annotated
-        return found
+        cross_entropy = F.binary_cross_entropy_with_logits(line[0] * given + line[1], targets)
+        cross_entropy.backward()  # type: ignore[no-untyped-call]  # not annotated
+        return cross_entropy
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]  # not annotated
     slope, offset = line.detach()

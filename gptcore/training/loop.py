@@ -343,15 +343,15 @@ class Trainer:
 
     def _resume(self) -> int:
         """Put everything back as the newest valid checkpoint has it, or start afresh; bytes of the log to keep."""
-        found = checkpoint.newest_valid(self.checkpoints) if self.world.main else None
-        found = self.world.broadcast(found)
-        if found is None:
+        saved = checkpoint.newest_valid(self.checkpoints) if self.world.main else None
+        saved = self.world.broadcast(saved)
+        if saved is None:
             rng.seed_everything(rng.derive_seed(self.training.settings.seed, "training", self.world.rank))
             return self.training.log_bytes
-        state = found.state
-        _compare(state["identity"], self.identity, found.folder)
-        checkpoint.restore_model(self.model, found.tensors("model"))
-        restore_optimizer(self.optimizer, self.model, found.tensors("optimizer"))
+        state = saved.state
+        _compare(state["identity"], self.identity, saved.folder)
+        checkpoint.restore_model(self.model, saved.tensors("model"))
+        restore_optimizer(self.optimizer, self.model, saved.tensors("optimizer"))
         self.at = Progression(**state["progression"])
         self._saved = (self.at.step, self.at.evaluated)
         self._compiled = state.get("compiled", False)  # what is compiled draws other dropout
@@ -362,7 +362,7 @@ class Trainer:
         else:  # another number of processes: same batches, other dropout
             rng.seed_everything(rng.derive_seed(self.training.settings.seed, "training", self.world.rank, self.at.step))
         if self.world.main:
-            print(f"resuming from {found.folder} after update {self.at.step}", file=sys.stderr, flush=True)
+            print(f"resuming from {saved.folder} after update {self.at.step}", file=sys.stderr, flush=True)
             if self._compiled and self.training.compile is None:
                 print("what was compiled before is not now: other bits follow", file=sys.stderr, flush=True)
         return int(state["metrics_bytes"])

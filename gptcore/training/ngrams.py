@@ -69,15 +69,15 @@ def add_ngrams(
     def loss_of(logits: Sequence[NDArray[np.float32]]) -> float:
         return mean_loss(spec, monitor.rows, logits, world.device)
 
-    found = []
+    candidates = []
     for penalty in PENALTIES:
         best.ngrams = fit.layer(penalty).to(world.device)
         beside = monitor.logits(best, monitor.rows, interrupted)
         for weight in _WEIGHTS:
             both = [one + weight * (other - one) for one, other in zip(alone, beside, strict=True)]
             score = monitor.decided(both)[0].scores(spec)["score"]
-            found.append(((score, -loss_of(both), -weight), weight, penalty, both))
-    _, weight, penalty, both = max(found, key=itemgetter(0))
+            candidates.append(((score, -loss_of(both), -weight), weight, penalty, both))
+    _, weight, penalty, both = max(candidates, key=itemgetter(0))
     scales = _SCALES[:1] if spec.score_range else _SCALES
     scale = min(scales, key=lambda scale: loss_of([scale * row for row in both]))
     answers, monitor.shift = monitor.decided([scale * row for row in both])
@@ -153,9 +153,9 @@ class NGramFit:
             grams.append(layer.grams(batch.tokens, batch.ends))
             labels.append(batch.labels)
         counts, texts = torch.zeros(ROWS), torch.zeros(BUCKETS)
-        for found, counted in grams:
-            counts += torch.bincount(found[counted], minlength=ROWS)
-            texts += torch.bincount(found[counted] // SIDES, minlength=BUCKETS)
+        for buckets, counted in grams:
+            counts += torch.bincount(buckets[counted], minlength=ROWS)
+            texts += torch.bincount(buckets[counted] // SIDES, minlength=BUCKETS)
         n_sequences = sum(len(part.rows) for part in grams)
         layer.rarity[:BUCKETS] = 1 + torch.log((1 + n_sequences) / (1 + texts))
         layer.known = counts > (n_sequences >= _MANY)
@@ -195,9 +195,9 @@ class NGramFit:
             each = ((words + self._common @ shared) @ self._spread + bias).view(n_rows, -1, n_outputs)  # (B, C, K)
             logits = each.flatten(1) if self._form.choices else each.sum(dim=1)
             squares = (weight**2).sum() + (shared**2).sum()
-            found = loss_of(logits, self._labels) + penalty * squares / (2 * n_rows)
-            found.backward()  # type: ignore[no-untyped-call]  # not annotated
-            return found
+            objective = loss_of(logits, self._labels) + penalty * squares / (2 * n_rows)
+            objective.backward()  # type: ignore[no-untyped-call]  # not annotated
+            return objective
 
         optimizer.step(loss)  # type: ignore[no-untyped-call]  # not annotated
         layer.weight[self._used] = weight.detach() @ self._spread

@@ -97,40 +97,40 @@ class EncoderLayout(Layout):
         if odd := next((name for name in theirs if name.startswith(f"{beyond}.")), None):
             count = self.sizes["n_layer"]
             raise InputError(f"{where}: {count} = {config.n_layer}, but {file} has {odd}; expected no such tensor")
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for ours, its in self._names(config):
             for name in its:
                 require(name in theirs, f"{folder.at(file)}: no tensor {name}")
-            found[ours] = theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
+            tensors[ours] = theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
         for name in self.bias_copies:  # tied with others
             tied = "embeddings.words.weight" if name.endswith("weight") else "word_head.bias"
-            if name in theirs and tied in found and not torch.equal(theirs[name], found[tied]):
+            if name in theirs and tied in tensors and not torch.equal(theirs[name], tensors[tied]):
                 raise InputError(f"{folder.at(file)}: {name}: differs from {tied}, expected the same, as they are tied")
-        return config, found
+        return config, tensors
 
     def _known(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors under the names that transformers gives them today, those of the encoder without its prefix."""
-        found = {}
+        tensors = {}
         for name, tensor in stored.items():
             for old, new in _OLDER.items():
                 name = name.removesuffix(old) + new if name.endswith(old) else name
-            found[name.removeprefix(f"{self.model_type}.")] = tensor
-        return found
+            tensors[name.removeprefix(f"{self.model_type}.")] = tensor
+        return tensors
 
     def _settings_of(self, settings: Mapping[str, Any], theirs: Mapping[str, Tensor]) -> dict[str, Any]:
         known = {**self.sizes, **self.rates}
-        found: dict[str, Any] = {ours: settings[its] for ours, its in known.items() if its in settings}
-        narrow = settings.get("embedding_size", found["n_embd"])
-        if self.shares or (self.widens and narrow != found["n_embd"]):
-            found["n_embd_words"] = narrow
+        fields: dict[str, Any] = {ours: settings[its] for ours, its in known.items() if its in settings}
+        narrow = settings.get("embedding_size", fields["n_embd"])
+        if self.shares or (self.widens and narrow != fields["n_embd"]):
+            fields["n_embd_words"] = narrow
         if self.shares:
-            found |= {"sharing": "all", "n_groups": settings.get("num_hidden_groups", 1)}
+            fields |= {"sharing": "all", "n_groups": settings.get("num_hidden_groups", 1)}
         if "n_segments" not in self.sizes:
-            found["n_segments"] = 0
+            fields["n_segments"] = 0
         if self.classifier_layer:
-            found["classifier_layer"] = True
+            fields["classifier_layer"] = True
         present = {name.rpartition(".")[0] for name in theirs}
-        return found | {
+        return fields | {
             "words": self.word_bias in theirs,
             "pooler": self.heads.get("pooler") in present,
             "pair": self.heads.get("pair_head") in present,

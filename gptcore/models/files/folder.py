@@ -80,18 +80,18 @@ class ModelFolder(Folder):
     def pickled(self, name: str) -> dict[str, Tensor]:
         """Tensors that torch.save wrote. Tensors alone are unpickled, so no file gets to run code."""
         try:
-            found = torch.load(io.BytesIO(self.read(name)), map_location="cpu", weights_only=True)
+            loaded = torch.load(io.BytesIO(self.read(name)), map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, EOFError, KeyError, RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise InputError(f"{self.at(name)}: not a file of torch tensors alone ({reason})") from None
-        if not isinstance(found, dict) or not all(
-            isinstance(key, str) and isinstance(value, Tensor) for key, value in found.items()
+        if not isinstance(loaded, dict) or not all(
+            isinstance(key, str) and isinstance(value, Tensor) for key, value in loaded.items()
         ):
-            raise InputError(f"{self.at(name)}: found a {type(found).__name__}, expected tensors by name")
-        for key, value in found.items():
+            raise InputError(f"{self.at(name)}: found a {type(loaded).__name__}, expected tensors by name")
+        for key, value in loaded.items():
             if value.layout != torch.strided or value.is_meta:
                 raise InputError(f"{self.at(name)}: {key}: found no plain tensor (sparse, or without numbers)")
-        return dict(found)
+        return dict(loaded)
 
 
 MODEL_TYPE = "gptmill"

@@ -93,11 +93,11 @@ class Layout(ABC):
 
 def model_types() -> dict[str, Family]:
     """Value of "model_type" -> the family whose folders have it; TinyBERT's are BERT's, and read as such."""
-    found: dict[str, Family] = {}
+    families: dict[str, Family] = {}
     for family in FAMILIES.values():
         if family.layout:
-            found.setdefault(family.part("layout").model_type, family)
-    return found
+            families.setdefault(family.part("layout").model_type, family)
+    return families
 
 
 def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, folder: Path) -> None:
@@ -147,8 +147,8 @@ def export_classifier(model: Any, labels: Sequence[str], tokenizer: Tokenizer, f
 def _layout(config: NetworkConfig) -> Layout:
     family = FAMILIES[config.family]
     require(family.layout, f"a model of the family {family.title}: transformers has no such network")
-    found: Layout = family.part("layout")
-    return found
+    layout: Layout = family.part("layout")
+    return layout
 
 
 def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:

@@ -18,7 +18,7 @@ class Choices(Form):
         """The metrics of one right choice: even of two none is the class that an F1 could be of."""
         return ("accuracy", "macro_f1"), ("accuracy",)
 
-    def labels_of(self, spec: TaskSpec, found: Iterable[tuple[Record, str]]) -> tuple[str, ...]:
+    def labels_of(self, spec: TaskSpec, labelled: Iterable[tuple[Record, str]]) -> tuple[str, ...]:
         """What the right choice is called: 0, 1, ... or 1, 2, ... or A, B, ..., or as its column; or by its own text.
 
         :raises InputError: none of these fits every training row, or several do and would have it that other choices
@@ -35,7 +35,7 @@ class Choices(Form):
         right: dict[tuple[str, ...], list[int]] = {labels: [] for labels in ways}
         texts: dict[str, None] = {}
         alike = False  # whether a choice's text is a column's name, so that a label could be either
-        for row, label in found:
+        for row, label in labelled:
             texts[label] = None
             alike |= any(label_number(spec.choices, text) is not None for text in _texts(spec, row))
             for labels in list(right):

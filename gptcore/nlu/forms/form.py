@@ -152,13 +152,13 @@ class Form:
             return ("accuracy", "f1", "matthews", "macro_f1"), ("accuracy",)
         return ("accuracy", "macro_f1"), ("accuracy",)
 
-    def labels_of(self, spec: TaskSpec, found: Iterable[tuple[Record, str]]) -> tuple[str, ...]:
+    def labels_of(self, spec: TaskSpec, labelled: Iterable[tuple[Record, str]]) -> tuple[str, ...]:
         """The task's labels in class order: numbers by value, then texts.
 
-        :param found: each training row with a label of its, as text.
+        :param labelled: each training row with a label of its, as text.
         :raises InputError: what the labels mean cannot be told from the rows.
         """
-        return tuple(sorted({label for _, label in found}, key=_by_number))
+        return tuple(sorted({label for _, label in labelled}, key=_by_number))
 
     # --- what a row is answered with, in data ---
 
@@ -172,15 +172,15 @@ class Form:
         :raises InputError: the label is none of the task's.
         """
         value = row.value(spec.label)
-        (found,) = self.label_texts(value)
+        (label,) = self.label_texts(value)
         if spec.score_range:
             low, high = spec.score_range
-            if (grade := grade_of(found)) is None or not low <= grade <= high:
+            if (grade := grade_of(label)) is None or not low <= grade <= high:
                 raise row.error(spec.label, show(value), f"a number from {low:g} to {high:g}")
             return grade
-        if (number := label_number(spec.labels, found)) is None:
-            hint = f" ({DROPS_MISSING})" if found == MISSING else ""
-            hint += did_you_mean(str(found), spec.labels)
+        if (number := label_number(spec.labels, label)) is None:
+            hint = f" ({DROPS_MISSING})" if label == MISSING else ""
+            hint += did_you_mean(str(label), spec.labels)
             raise row.error(spec.label, show(value), f"one of {', '.join(spec.labels)}{hint}")
         return number
 
@@ -307,9 +307,9 @@ def _numbers(labels: tuple[str, ...]) -> dict[str, int]:
     return {label_text(label): number for number, label in enumerate(labels)}
 
 
-def label_number(labels: tuple[str, ...], found: Any) -> int | None:
+def label_number(labels: tuple[str, ...], label: Any) -> int | None:
     """The class of a label as :func:`label_text` spells it, however ``labels`` spell it; None: it is none of them."""
-    return _numbers(labels).get(found) if isinstance(found, str) else None
+    return _numbers(labels).get(label) if isinstance(label, str) else None
 
 
 def grade_of(text: Any) -> float | None:

@@ -104,9 +104,9 @@ class KnowledgeEncoderConfig(EncoderConfig):
         if self.sharing != "none":
             raise InputError(f"model.sharing = {self.sharing!r}: expected 'none', as each layer fuses entities its way")
 
-    def started_from(self, found: NetworkConfig) -> NetworkConfig:
+    def started_from(self, source: NetworkConfig) -> NetworkConfig:
         """Its own settings, or those of the encoder that the network has entities beside."""
-        return self if found.family == self.family else self.without_entities
+        return self if source.family == self.family else self.without_entities
 
     @property
     def fused(self) -> int:

@@ -82,15 +82,15 @@ class Gazetteer:
                 words = name.lower().split()
                 if sum(map(str.isalpha, name)) >= _LETTERS and not all(word in STOP_WORDS for word in words):
                     named.append((name, entity))
-        found: dict[tuple[int, ...], int] = {}
+        entity_of: dict[tuple[int, ...], int] = {}
         for ids, place in spelled([name for name, _ in named], tokenizer, table):
-            found.setdefault(ids, named[place][1])
-        if not found:
+            entity_of.setdefault(ids, named[place][1])
+        if not entity_of:
             raise InputError(
                 f"graph: none of its {len(graph.entities):,} entities has a name that texts can be searched for; "
                 "expected words, or labels in entity2wikidata.json or labels.tsv"
             )
-        return _gazetteer(found, table)
+        return _gazetteer(entity_of, table)
 
     @classmethod
     def linked(
@@ -148,14 +148,14 @@ class Gazetteer:
     def _by_size(self) -> dict[int, tuple[_Hashes, Ids]]:
         """Pieces of a name -> the hashes of names so long, ascending, and which names these are."""
         sizes = np.diff(self.stops, prepend=0)
-        found = {}
+        by_size = {}
         for size in np.unique(sizes).tolist():
             names = np.flatnonzero(sizes == size)
             spelled = self.pieces[(self.stops[names] - size)[:, None] + np.arange(size)]  # (M, L)
             hashes = sum((_spread(spelled[:, place], place) for place in range(size)), np.zeros(len(names), np.uint64))
             order = np.argsort(hashes, kind="stable")
-            found[size] = hashes[order], names[order]
-        return found
+            by_size[size] = hashes[order], names[order]
+        return by_size
 
 
 def meant(links: Mapping[str, str], tokenizer: Tokenizer, table: PieceTable) -> dict[tuple[int, ...], str]:
@@ -167,15 +167,15 @@ def meant(links: Mapping[str, str], tokenizer: Tokenizer, table: PieceTable) -> 
     :raises InputError: names that are one in this vocabulary, as "Rose" and "rose" may be, of different entities.
     """
     names = list(links)
-    found: dict[tuple[int, ...], str] = {}
+    name_of: dict[tuple[int, ...], str] = {}
     for ids, place in spelled(names, tokenizer, table):
         name = names[place]
-        if links[first := found.setdefault(ids, name)] != links[name]:
+        if links[first := name_of.setdefault(ids, name)] != links[name]:
             raise InputError(
                 f"found {links[first]!r:.60} for {first!r:.60} and {links[name]!r:.60} for {name!r:.60}, "
                 "which are one in the vocabulary; expected one entity a name of a document"
             )
-    return {ids: links[name] for ids, name in found.items()}
+    return {ids: links[name] for ids, name in name_of.items()}
 
 
 def spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -185,12 +185,12 @@ def spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> It
             yield tuple(ids), place
 
 
-def _gazetteer(found: Mapping[tuple[int, ...], int], table: PieceTable) -> Gazetteer:
+def _gazetteer(entity_of: Mapping[tuple[int, ...], int], table: PieceTable) -> Gazetteer:
     """From the entity of each name's pieces."""
-    names = sorted(found, key=lambda name: (len(name), name))
+    names = sorted(entity_of, key=lambda name: (len(name), name))
     pieces = np.array([piece for name in names for piece in name], np.int64)
     stops = np.cumsum([len(name) for name in names], dtype=np.int64)
-    return Gazetteer(pieces, stops, np.array([found[name] for name in names], np.int64), table.tail)
+    return Gazetteer(pieces, stops, np.array([entity_of[name] for name in names], np.int64), table.tail)
 
 
 def _spread(tokens: Ids, place: int) -> _Hashes:
@@ -215,9 +215,9 @@ def _apart(ends: Ids, entities: Ids) -> Ids:
             row, free = its, 0
         if start >= free:
             kept[number], free = True, start + size
-    found = np.zeros_like(entities)
-    found[rows[kept], starts[kept]] = entities[rows[kept], starts[kept]]
-    return found
+    apart = np.zeros_like(entities)
+    apart[rows[kept], starts[kept]] = entities[rows[kept], starts[kept]]
+    return apart
 
 
 def read_links(url: str) -> dict[str, dict[str, str]]:
@@ -238,16 +238,16 @@ def read_links(url: str) -> dict[str, dict[str, str]]:
     system, path = file_system(url)
     expected = ", ".join(LINK_COLUMNS)
     require(system.isfile(path), f"{url}: found no file there, expected rows of {expected}")
-    found: dict[str, dict[str, str]] = {}
+    linked: dict[str, dict[str, str]] = {}
     for number, (document, name, entity) in rows_of_names(url, LINK_COLUMNS, (len(LINK_COLUMNS),), expected):
-        before = found.setdefault(document, {}).setdefault(name, entity)
+        before = linked.setdefault(document, {}).setdefault(name, entity)
         if before != entity:
             raise InputError(
                 f"{url}, line {number}, entity: found {entity!r:.60} for {name!r:.60} of {document}, which an earlier "
                 f"line has for {before!r:.60}; expected one entity a name of a document"
             )
-    require(found, f"{url}: found no link, expected rows of {expected}")
-    return found
+    require(linked, f"{url}: found no link, expected rows of {expected}")
+    return linked
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,14 +269,14 @@ class Entities:
 
         :raises InputError: no such file, or none of this kind.
         """
-        found = read_arrays(folder / ENTITIES_FILE, ("vectors", *_TABLES), "vectors and names of entities")
-        return cls(found["vectors"], Gazetteer(*(found[name] for name in _TABLES)))
+        arrays = read_arrays(folder / ENTITIES_FILE, ("vectors", *_TABLES), "vectors and names of entities")
+        return cls(arrays["vectors"], Gazetteer(*(arrays[name] for name in _TABLES)))
 
     @property
     def sizes(self) -> dict[str, int]:
         """What the settings of a network say of them."""
-        found = (*self.vectors.shape, len(self.gazetteer.stops), len(self.gazetteer.pieces))
-        return dict(zip(ENTITY_SIZES, found, strict=True))
+        sizes = (*self.vectors.shape, len(self.gazetteer.stops), len(self.gazetteer.pieces))
+        return dict(zip(ENTITY_SIZES, sizes, strict=True))
 
 
 def link_shards(

@@ -41,10 +41,10 @@ class CountedMentions(Counted):
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Those of words and pairs, how many "mentions" there are, and the loss and accuracy of their entities."""
-        found = super().scores(sums) | {"mentions": float(self.mentions)}
+        scores = super().scores(sums) | {"mentions": float(self.mentions)}
         if self.mentions:
-            found |= {name: sums[name] / self.mentions for name in ("entity_loss", "entity_accuracy")}
-        return found
+            scores |= {name: sums[name] / self.mentions for name in ("entity_loss", "entity_accuracy")}
+        return scores
 
 
 class MaskedWordsAndEntities(MaskedWords):

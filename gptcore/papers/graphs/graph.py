@@ -90,7 +90,7 @@ class KnowledgeGraph:
         names = {
             "entities": list(self.entities),
             "relations": list(self.relations),
-            "labels": {entity: list(found) for entity, found in self.labels.items()},
+            "labels": {entity: list(labels) for entity, labels in self.labels.items()},
             "false": self.n_false,
         }
         write_json_atomic(folder / _NAMES, names)
@@ -103,8 +103,8 @@ class KnowledgeGraph:
         """
         kinds = {"entities": list, "relations": list, "labels": dict, "false": int}
         names = read_object(folder / _NAMES, "the names of a knowledge graph", kinds)
-        labels = {entity: tuple(found) for entity, found in names["labels"].items()}
-        facts = {split: found.astype(np.int64) for split, found in load_file(str(folder / _FACTS)).items()}
+        labels = {entity: tuple(texts) for entity, texts in names["labels"].items()}
+        facts = {split: rows.astype(np.int64) for split, rows in load_file(str(folder / _FACTS)).items()}
         return cls(tuple(names["entities"]), tuple(names["relations"]), facts, labels, names["false"])
 
 
@@ -123,8 +123,8 @@ def ranges(starts: Places, rows: Places) -> Places:
     """What lies between each row's start and the next one, row after row."""
     lengths = counts(starts, rows)
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    found: Places = np.repeat(starts[rows], lengths) + within
-    return found
+    places: Places = np.repeat(starts[rows], lengths) + within
+    return places
 
 
 def read_graph(url: str, columns: Sequence[str] = COLUMNS) -> KnowledgeGraph:
@@ -182,24 +182,24 @@ def _there(url: str) -> dict[str, str]:
         raise InputError(f"{url}: found a file, expected a folder with train.txt")
     if not is_folder(system, path):
         raise InputError(f"{url}: found no folder here, expected one with train.txt{misspelt(url)}")
-    found = system.ls(path, detail=True)
-    names = [each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] != "directory"]
+    entries = system.ls(path, detail=True)
+    names = [each["name"].rstrip("/").rpartition("/")[2] for each in entries if each["type"] != "directory"]
     return {name: f"{url}/{name}" for name in names}
 
 
 def _files(url: str) -> dict[str, list[str]]:
     """Split -> its files."""
     there = _there(url)
-    found: dict[str, list[str]] = {}
+    splits: dict[str, list[str]] = {}
     for split, choices in _FILES.items():
         for stems in choices:
             files = [there[stem + end] for stem in stems for end in _ENDINGS if stem + end in there]
             if files:
-                found[split] = files
+                splits[split] = files
                 break
-    if "train" not in found:
+    if "train" not in splits:
         raise InputError(f"{url}: found {', '.join(sorted(there)[:5]) or 'nothing'}; expected train.txt or train.tsv")
-    return found
+    return splits
 
 
 def rows_of_names(
@@ -234,9 +234,9 @@ def _rows(file: str, columns: Sequence[str]) -> Iterator[tuple[dict[str, str], b
 def _labels(url: str, entities: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """What people call the entities, where a file says so."""
     there = _there(url)
-    found: dict[str, tuple[str, ...]] = {}
+    labels: dict[str, tuple[str, ...]] = {}
     if _WIKIDATA in there:
-        found = _wikidata_labels(there[_WIKIDATA])
+        labels = _wikidata_labels(there[_WIKIDATA])
     elif _LABELS in there:
         for number, line in lines(there[_LABELS]):
             cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
@@ -246,8 +246,8 @@ def _labels(url: str, entities: Mapping[str, int]) -> dict[str, tuple[str, ...]]
                 raise InputError(
                     f"{there[_LABELS]}, line {number}: found {line.strip()!r:.60}, expected an entity and its label"
                 )
-            found[cells[0]] = (*found.get(cells[0], ()), *filter(None, cells[1:]))
-    return {entity: names for entity, names in found.items() if entity in entities}
+            labels[cells[0]] = (*labels.get(cells[0], ()), *filter(None, cells[1:]))
+    return {entity: names for entity, names in labels.items() if entity in entities}
 
 
 def _wikidata_labels(file: str) -> dict[str, tuple[str, ...]]:
@@ -258,7 +258,7 @@ def _wikidata_labels(file: str) -> dict[str, tuple[str, ...]]:
             raise InputError(f"{file}: found no JSON ({error}), expected entities with their labels") from None
     if not isinstance(whole, dict):
         raise InputError(f"{file}: found {type(whole).__name__}, expected an object of entities")
-    found: dict[str, tuple[str, ...]] = {}
+    labels: dict[str, tuple[str, ...]] = {}
     for entity, about in whole.items():
         label = about.get("label") if isinstance(about, dict) else None
         if not isinstance(label, str) or not label:
@@ -266,5 +266,5 @@ def _wikidata_labels(file: str) -> dict[str, tuple[str, ...]]:
         others = about.get("alternatives") or []
         if not isinstance(others, list):
             raise InputError(f"{file}: {entity}, alternatives: found {others!r:.60}, expected a list of names")
-        found[entity] = (label, *(name for name in others if isinstance(name, str) and name))
-    return found
+        labels[entity] = (label, *(name for name in others if isinstance(name, str) and name))
+    return labels

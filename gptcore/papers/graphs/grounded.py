@@ -102,26 +102,26 @@ class Ways:
         if start == goal:
             return []
         left = self._distances(goal, max_hops - 1)
-        found: list[Path] = []
+        paths: list[Path] = []
         for hops in range(1, max_hops + 1):
             for path in self._walks([start], [], 1.0, goal, hops, left, least):
-                found.append(path)
-                if len(found) == most:
-                    return found
-        return found
+                paths.append(path)
+                if len(paths) == most:
+                    return paths
+        return paths
 
     def _distances(self, goal: int, most: int) -> _Left:
         """Hops that each entity is away from the goal, up to ``most``."""
         if self._left[0] == (goal, most):
             return self._left[1]
-        found = np.full(len(self._best), _FAR, np.uint8)
-        found[goal] = 0
+        distances = np.full(len(self._best), _FAR, np.uint8)
+        distances[goal] = 0
         edge = np.array([goal])
         for hops in range(1, most + 1):
             _, ends = self._edges_of(edge)
-            found[ends[found[ends] == _FAR]] = hops
-            edge = np.flatnonzero((found == hops) & ~self._wide)
-        self._left = (goal, most), _Left(found, found.tobytes())
+            distances[ends[distances[ends] == _FAR]] = hops
+            edge = np.flatnonzero((distances == hops) & ~self._wide)
+        self._left = (goal, most), _Left(distances, distances.tobytes())
         return self._left[1]
 
     def _edges_of(self, entities: Places) -> tuple[Places, Places]:
@@ -164,8 +164,8 @@ def _likeliness(entities: Vectors, relations: Vectors, facts: Places) -> Vectors
     wanted = relations[facts[:, 1]]
     lengths = np.linalg.norm(steps, axis=1) * np.linalg.norm(wanted, axis=1)
     cosines = (steps * wanted).sum(1) / np.maximum(lengths, 1e-9)
-    found: Vectors = ((1 + cosines) / 2).astype(np.float32)
-    return found
+    likeliness: Vectors = ((1 + cosines) / 2).astype(np.float32)
+    return likeliness
 
 
 # --- questions over a graph ---
@@ -216,9 +216,9 @@ class Concepts:
     def mentions(self, text: str) -> list[Mention]:
         """The mentions of a text, in its order; none overlaps with another."""
         words = words_of(text)
-        found = sorted(self._all(words), key=lambda mention: (mention.end - mention.start, mention.start))
+        by_length = sorted(self._all(words), key=lambda mention: (mention.end - mention.start, mention.start))
         kept: list[Mention] = []
-        for mention in found:
+        for mention in by_length:
             if all(mention.end <= other.start or other.end <= mention.start for other in kept):
                 kept.append(mention)
         return sorted(kept)
@@ -255,17 +255,17 @@ def words_of(text: str) -> list[str]:
 
 def bases(word: str) -> list[str]:
     """The word, and what it may be a form of."""
-    found = [word]
+    bases = [word]
     for end, base in _ENDINGS:
         if word.endswith(end) and len(word) - len(end) + len(base) >= _SHORTEST:
-            found.append(word.removesuffix(end) + base)
+            bases.append(word.removesuffix(end) + base)
     if (
         word.endswith(("ing", "ed"))
         and len(stem := re.sub(r"(ing|ed)$", "", word)) > _SHORTEST
         and stem[-1] == stem[-2]
     ):
-        found.append(stem[:-1])  # running, stopped
-    return found
+        bases.append(stem[:-1])  # running, stopped
+    return bases
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,22 +303,22 @@ class Grounded:
     @classmethod
     def joined(cls, parts: Sequence[Grounded]) -> Grounded:
         """The questions of all parts, one after the other."""
-        found: dict[str, npt.NDArray[Any]] = {}
+        joined: dict[str, npt.NDArray[Any]] = {}
         for field in fields(cls):
             arrays = [getattr(part, field.name) for part in parts]
             if field.name in _STARTS:
                 ends = np.cumsum([0, *(array[-1] for array in arrays)])
                 arrays = [np.zeros(1, np.int64), *(a[1:] + end for a, end in zip(arrays, ends, strict=False))]
-            found[field.name] = np.concatenate(arrays)
-        return cls(**found)
+            joined[field.name] = np.concatenate(arrays)
+        return cls(**joined)
 
     def paths_of(self, pair: int) -> list[tuple[list[int], list[int]]]:
         """Entities and relations of a pair's paths."""
-        found = []
+        paths = []
         for row in range(self.path_starts[pair], self.path_starts[pair + 1]):
             entities = [int(entity) for entity in self.path_entities[row] if entity != NONE]
-            found.append((entities, self.path_relations[row][: len(entities) - 1].tolist()))
-        return found
+            paths.append((entities, self.path_relations[row][: len(entities) - 1].tolist()))
+        return paths
 
 
 Coverage = Counter[str]

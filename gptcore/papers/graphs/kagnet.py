@@ -107,8 +107,8 @@ class KagNET(nn.Module):
         degrees = sums_of_groups(states.new_ones(len(edges), 1), start, len(states))
         for number, layer in enumerate(self.neighbours):
             around = sums_of_groups(states[end], start, len(states))
-            found = layer(around / degrees.clamp_min(1.0) if self.config.mean_of_neighbours else around)
-            states = torch.relu(found + self.own[number](states) if self.config.own_weights else found)
+            messages = layer(around / degrees.clamp_min(1.0) if self.config.mean_of_neighbours else around)
+            states = torch.relu(messages + self.own[number](states) if self.config.own_weights else messages)
         return states
 
     def walked(self, states: Tensor, path_nodes: Tensor, path_relations: Tensor) -> Tensor:
@@ -121,8 +121,8 @@ class KagNET(nn.Module):
         edges = torch.cat([there[:, :-1], steps, there[:, 1:]], dim=-1)
         packed = pack_padded_sequence(edges, hops.cpu(), batch_first=True, enforce_sorted=False)
         _, (last, _) = self.paths(packed)
-        found: Tensor = last[0]
-        return found
+        state: Tensor = last[0]
+        return state
 
 
 def sums_of_groups(values: Tensor, group: Tensor, n_groups: int) -> Tensor:

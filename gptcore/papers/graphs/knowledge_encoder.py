@@ -63,8 +63,8 @@ class EntityLayer(nn.Module):
 
     def forward(self, e: Tensor, seen: Tensor) -> Tensor:
         """Entities attend to entities: [B, S, K] -> [B, S, K]; ``seen`` [B, 1, 1, S]: which there are."""
-        found: Tensor = self.attention(e, seen)
-        return found
+        attended: Tensor = self.attention(e, seen)
+        return attended
 
     def widened(self, e: Tensor) -> Tensor:
         """What entities add to the inner layer: [B, S, K] -> [B, S, I]."""
@@ -74,8 +74,8 @@ class EntityLayer(nn.Module):
     def narrowed(self, e: Tensor, inner: Tensor) -> Tensor:
         """What the layer gives to entities: its input [B, S, K], the inner layer at their places [B, S, I]."""
         hidden = self.projection(activated(inner, self.activation))
-        found: Tensor = self.norm(e + dropout(hidden, self.resid_pdrop, self.training))
-        return found
+        output: Tensor = self.norm(e + dropout(hidden, self.resid_pdrop, self.training))
+        return output
 
 
 class KnowledgeEncoder(Encoder):
@@ -130,8 +130,8 @@ class KnowledgeEncoder(Encoder):
 
     def link(self, tokens: Tensor) -> Tensor:
         """The entities that texts mention: [B, T] ids -> [B, T], see :meth:`Gazetteer.find`."""
-        found = self._names().find(tokens.cpu().numpy().astype(np.int64))
-        return torch.from_numpy(found).to(tokens.device)
+        entities = self._names().find(tokens.cpu().numpy().astype(np.int64))
+        return torch.from_numpy(entities).to(tokens.device)
 
     def _names(self) -> Gazetteer:
         """The names, as long as the tables stay what they are."""
@@ -191,9 +191,9 @@ class KnowledgeEncoder(Encoder):
                 return None
         most = max(1, int((entities > 0).sum(1).max()))
         first = torch.argsort((entities == 0).to(torch.int8), dim=1, stable=True)[:, :most]  # (B, S)
-        found = entities.gather(1, first)
+        linked = entities.gather(1, first)
         rows = torch.arange(len(tokens), device=tokens.device)[:, None] * tokens.shape[1]
-        return Aligned(found, (rows + first.where(found > 0, 0)).flatten())
+        return Aligned(linked, (rows + first.where(linked > 0, 0)).flatten())
 
     # --- its parts ---
 

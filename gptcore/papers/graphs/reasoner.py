@@ -57,8 +57,8 @@ class Reasoner:
         """
         for number, example in enumerate(read_own_rows(self._reader.spec, lines), start=1):
             texts, scores = self._reader.summaries([example])
-            found, _ = ground([example], self._concepts, self._ways, self._grounding)
-            questions = Questions([example], texts, scores, found)
+            grounded, _ = ground([example], self._concepts, self._ways, self._grounding)
+            questions = Questions([example], texts, scores, grounded)
             with torch.inference_mode():
                 logits, attention = self._network.attended(questions.batch(np.array([0])))
             (told,) = explained(questions, np.array([0]), logits[None].numpy(), attention)

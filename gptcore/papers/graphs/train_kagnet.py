@@ -122,8 +122,8 @@ def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
     scores: dict[str, Any] = {}
     for split in splits:
         if split != "train":
-            found, collapsed = _scored(job, split, model, questions[split])
-            scores |= {f"{split}/{name}": value for name, value in found.items()}
+            metrics, collapsed = _scored(job, split, model, questions[split])
+            scores |= {f"{split}/{name}": value for name, value in metrics.items()}
             scores |= {"majority_collapse": collapsed} if split == "dev" else {}
     folder = job.workspace / "kagnet"
     folder.mkdir(exist_ok=True)
@@ -139,8 +139,8 @@ def _questions(job: KagNETJob, split: str, reader: TaskModel) -> Questions:
     ]
     kept = job.workspace / f"texts-{split}.safetensors"
     if kept.is_file():
-        found = load_file(str(kept))
-        texts, scores = found["texts"].numpy(), found["scores"].numpy()
+        tensors = load_file(str(kept))
+        texts, scores = tensors["texts"].numpy(), tensors["scores"].numpy()
     else:
         texts, scores = reader.summaries(examples)
         part = kept.with_suffix(".part")
@@ -154,15 +154,15 @@ def _scored(job: KagNETJob, split: str, model: KagNET, questions: Questions) -> 
 
     Every question's scores, and what counted, are written as a file.
     """
-    found, lines = [], []
+    logits, lines = [], []
     for first in range(0, len(questions.examples), _AT_ONCE):
         chosen = np.arange(first, min(first + _AT_ONCE, len(questions.examples)))
         with torch.no_grad():
             scores, attention = model.attended(questions.batch(chosen))
-        found.append(scores.view(len(chosen), -1).numpy())
-        lines += explained(questions, chosen, found[-1], attention)
+        logits.append(scores.view(len(chosen), -1).numpy())
+        lines += explained(questions, chosen, logits[-1], attention)
     write_bytes_atomic(job.workspace / f"{split}.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
-    labels, answers = questions.labels, np.concatenate(found).argmax(1)
+    labels, answers = questions.labels, np.concatenate(logits).argmax(1)
     right = answers == labels
     told = {
         "score": float(right.mean()),

@@ -61,8 +61,8 @@ class RankMonitor(Monitor):
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
         """Rank held-out facts (:func:`gptcore.papers.graphs.transe.link_prediction`)."""
-        found = link_prediction(ranks(self._model, self._graph, self._facts))
-        return {f"validation/{name}": value for name, value in found.items()}
+        metrics = link_prediction(ranks(self._model, self._graph, self._facts))
+        return {f"validation/{name}": value for name, value in metrics.items()}
 
 
 def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
@@ -87,15 +87,15 @@ def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
     if not world.main:
         return
     scores: dict[str, float] = {}
-    found = {}
+    split_ranks = {}
     for split in ("valid", "test"):
         if len(facts := graph.facts.get(split, graph.facts["train"][:0])):
-            found[split] = _ranked(model.cpu(), graph, facts, stop)
-            scores |= {f"{split}/{name}": value for name, value in link_prediction(found[split]).items()}
+            split_ranks[split] = _ranked(model.cpu(), graph, facts, stop)
+            scores |= {f"{split}/{name}": value for name, value in link_prediction(split_ranks[split]).items()}
     folder = job.workspace / "vectors"
     folder.mkdir(exist_ok=True)
-    if "test" in found:
-        save_file({"test": found["test"]}, str(folder / RANKS_FILE))
+    if "test" in split_ranks:
+        save_file({"test": split_ranks["test"]}, str(folder / RANKS_FILE))
     vectors = {"entities": model.entities.weight, "relations": model.relations.weight}
     save_file({name: part.detach().contiguous() for name, part in vectors.items()}, str(folder / "model.safetensors"))
     write_json_atomic(job.workspace / "result.json", {**costs(progress, config.precision, world), **scores})

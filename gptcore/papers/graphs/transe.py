@@ -129,9 +129,9 @@ class _TrueEnds:
         keys = self._keys[ranges(self._starts, entities)]  # (N,) of the facts that have one of the entities
         places = np.minimum(np.searchsorted(asked, keys), len(asked) - 1)
         same = asked[places] == keys
-        found = np.zeros((len(asked), len(entities)), bool)
-        found[places[same], np.repeat(np.arange(len(entities)), counts(self._starts, entities))[same]] = True
-        return found[rows]
+        known = np.zeros((len(asked), len(entities)), bool)
+        known[places[same], np.repeat(np.arange(len(entities)), counts(self._starts, entities))[same]] = True
+        return known[rows]
 
     def _keys_of(self, facts: Triples) -> Places:
         """What is given of a fact where the column is asked for: its other entity and its relation."""
@@ -177,7 +177,7 @@ def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 5
     """
     tails, heads = _known(graph)
     vectors, everybody = model.entities.weight, np.arange(len(graph.entities))
-    found = torch.empty(len(facts), 2, dtype=torch.float64)
+    ranked = torch.empty(len(facts), 2, dtype=torch.float64)
     with torch.no_grad():
         for first in range(0, len(facts), at_once):
             part = facts[first : first + at_once]
@@ -190,14 +190,14 @@ def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 5
                 distances.masked_fill_(torch.from_numpy(known.among(part, everybody)).to(own.device), torch.inf)
                 nearer = (distances < own).sum(1)
                 alike = (distances == own).sum(1)  # the answer itself is left out with the other facts
-                found[first : first + at_once, side] = (1 + nearer + alike / 2).double().cpu()
-    return found
+                ranked[first : first + at_once, side] = (1 + nearer + alike / 2).double().cpu()
+    return ranked
 
 
-def link_prediction(found: Tensor) -> dict[str, float]:
+def link_prediction(ranks: Tensor) -> dict[str, float]:
     """Mean reciprocal rank, mean rank and Hits at 1, 3, 10 of ranks of any shape."""
-    scores = {"mrr": float((1 / found).mean()), "mean_rank": float(found.mean())}
-    return scores | {f"hits_{n}": float((found <= n).double().mean()) for n in (1, 3, 10)}
+    scores = {"mrr": float((1 / ranks).mean()), "mean_rank": float(ranks.mean())}
+    return scores | {f"hits_{n}": float((ranks <= n).double().mean()) for n in (1, 3, 10)}
 
 
 @dataclass(frozen=True)
@@ -219,13 +219,13 @@ def by_relation(graph: KnowledgeGraph, ranks: Tensor) -> list[Predicted]:
     """
     known = set(map(tuple, graph.facts["train"].tolist()))
     test = graph.facts["test"]
-    found = []
+    predicted = []
     for relation, n_facts in Counter(test[:, 1].tolist()).most_common():
         its = test[:, 1] == relation
         scores = link_prediction(ranks[torch.from_numpy(its)])
         turned = [(tail, relation, head) in known for head, _, tail in test[its].tolist()]
-        found.append(Predicted(relation, n_facts, scores["mrr"], scores["hits_10"], sum(turned) / n_facts))
-    return found
+        predicted.append(Predicted(relation, n_facts, scores["mrr"], scores["hits_10"], sum(turned) / n_facts))
+    return predicted
 
 
 @lru_cache(maxsize=1)  # of one graph, whose facts are ranked part by part
@@ -237,8 +237,8 @@ def _known(graph: KnowledgeGraph) -> tuple[_TrueEnds, _TrueEnds]:
 
 def entity_vectors(folder: Path) -> Tensor:
     """The entities' vectors in the folder of a `vectors` artifact: float32 [E, D]."""
-    found: Tensor = load_file(str(folder / "vectors" / "model.safetensors"))["entities"]
-    return found
+    vectors: Tensor = load_file(str(folder / "vectors" / "model.safetensors"))["entities"]
+    return vectors
 
 
 def chosen_entities(graph: KnowledgeGraph, names: Sequence[str], count: int) -> list[int]:

@@ -68,14 +68,14 @@ class WordProposer:
     def propose(self, texts: Sequence[Ids]) -> list[NDArray[np.int64]]:
         """For each text [n, K]: the likeliest others at each of :meth:`places`, the word itself never among them."""
         places = [self.places(text) for text in texts]
-        found = [np.zeros((len(at), PROPOSALS), np.int64) for at in places]
+        proposed = [np.zeros((len(at), PROPOSALS), np.int64) for at in places]
         owners = np.array([(row, at) for row, its in enumerate(places) for at in range(len(its))]).reshape(-1, 2)
         lengths = np.array([len(texts[row]) + 2 for row, _ in owners], dtype=np.int64)
         for chosen in by_length(lengths, _BATCH_TOKENS):
             ids = self._asked([(texts[row], int(places[row][at])) for row, at in owners[chosen]])
             for (row, at), words in zip(owners[chosen], ids, strict=True):
-                found[row][at] = words
-        return found
+                proposed[row][at] = words
+        return proposed
 
     def _asked(self, masked: Sequence[tuple[Ids, int]]) -> NDArray[np.int64]:
         """[N, K] proposals for one place of each text."""
@@ -121,6 +121,6 @@ def _replaced(
     """A text with some of its words replaced."""
     places, words = proposer.places(text), proposed[text.tobytes()]
     chosen, which = draws.random(len(places)) < SHARE, draws.integers(PROPOSALS, size=len(places))
-    found = text.copy()
-    found[places[chosen]] = words[chosen, which[chosen]]
-    return found
+    replaced = text.copy()
+    replaced[places[chosen]] = words[chosen, which[chosen]]
+    return replaced

@@ -125,12 +125,12 @@ class HiddenWords(Reading):
         hidden, table, bias = self.words(network, states.flatten(0, 1)[batch["places"]])
         scores = nn.functional.linear(hidden, table.detach() if probe else table, bias).float()  # (N, V)
         loss, accuracy = told(scores, batch["targets"], batch["word_weight"])
-        found = {"word_loss": loss, "word_accuracy": accuracy}
+        metrics = {"word_loss": loss, "word_accuracy": accuracy}
         encoder, labels = cast(Encoder, network), batch.get("labels")
         if encoder.pair_head is not None and labels is not None and bool((labels != IGNORE_INDEX).any()):
             pair_scores = encoder.pair_scores(states).float()  # (B, 2)
-            found["pair_loss"], found["pair_accuracy"] = told(pair_scores, labels, batch["pair_weight"])
-        return found
+            metrics["pair_loss"], metrics["pair_accuracy"] = told(pair_scores, labels, batch["pair_weight"])
+        return metrics
 
 
 class NextTokens(Reading):
@@ -268,10 +268,10 @@ def distillation_objective(
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         asked = trained.training
         ours = reading.layers(student, batch, asked and config.attention_weight > 0)
-        found = reading.told(student, batch, ours.states[-1], probe)
-        own = found["word_loss"] + found["pair_loss"] if "pair_loss" in found else found["word_loss"]
+        metrics = reading.told(student, batch, ours.states[-1], probe)
+        own = metrics["word_loss"] + metrics["pair_loss"] if "pair_loss" in metrics else metrics["word_loss"]
         if not asked:
-            return own, {"loss": own, **found}
+            return own, {"loss": own, **metrics}
         with torch.no_grad():
             theirs = reading.layers(teacher, batch, config.attention_weight > 0)
         counted = reading.counted(batch)
@@ -281,7 +281,7 @@ def distillation_objective(
         loss = own_weight * own
         if weighted:
             loss = loss + torch.stack(weighted).sum()
-        return loss, {"loss": loss, **found, **{f"{name}_loss": value for name, value in losses.items()}}
+        return loss, {"loss": loss, **metrics, **{f"{name}_loss": value for name, value in losses.items()}}
 
     return objective
 
@@ -296,13 +296,13 @@ def _told_losses(
     theirs: LayerStates,
 ) -> dict[str, Tensor]:
     """What is told of predictions and of the last states, by the names of the weights in the settings."""
-    found: dict[str, Tensor] = {}
+    losses: dict[str, Tensor] = {}
     last, its_last = (states.states[-1].flatten(0, 1)[counted.places] for states in (ours, theirs))  # (N, D)
     weight = counted.weight.flatten()[counted.places]  # (N,)
     if config.soft_weight:
         with torch.no_grad():
             told_by = reading.words(teacher, its_last)
-        found["soft"] = fused_soft_target_loss(reading.words(student, last), told_by, config.temperature, weight)
+        losses["soft"] = fused_soft_target_loss(reading.words(student, last), told_by, config.temperature, weight)
     if config.cosine_weight:
-        found["cosine"] = cosine_loss(last, its_last, weight)
-    return found
+        losses["cosine"] = cosine_loss(last, its_last, weight)
+    return losses

@@ -46,15 +46,15 @@ def layer_losses(
         mine, its = (states.flatten(0, 1)[counted.places] for states in (mine, its))  # (N, D)
         return states_loss(fit(mine), its, weight)
 
-    found: dict[str, Tensor] = {}
+    losses: dict[str, Tensor] = {}
     if config.embedding_weight:
-        found["embedding"] = differ(ours.states[0], theirs.states[0])
+        losses["embedding"] = differ(ours.states[0], theirs.states[0])
     if config.hidden_weight:
         pairs = zip(ours.states[1:], layers, strict=True)
-        found["hidden"] = torch.stack([differ(mine, theirs.states[layer]) for mine, layer in pairs]).sum()
+        losses["hidden"] = torch.stack([differ(mine, theirs.states[layer]) for mine, layer in pairs]).sum()
     if config.attention_weight:
         scored = zip(ours.scores, layers, strict=True)
-        found["attention"] = torch.stack(
+        losses["attention"] = torch.stack(
             [attention_loss(mine, theirs.scores[layer - 1], counted.visible, counted.weight) for mine, layer in scored]
         ).sum()
-    return found
+    return losses

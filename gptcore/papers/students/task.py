@@ -38,9 +38,9 @@ class TaughtRows:
 
     def update(self, step: int) -> Update:
         """The rows' update, each of whose micro-batches has "layers"."""
-        found = self._data.update(step)
+        update = self._data.update(step)
         phase = {"layers": torch.tensor(step < self._n_layer_steps)}
-        return Update([batch | phase for batch in found.micro_batches], found.n_tokens)
+        return Update([batch | phase for batch in update.micro_batches], update.n_tokens)
 
     def documents(self, step: int) -> list[str]:
         """Where the update's rows came from, ``file:line``."""

@@ -284,7 +284,7 @@ def _trials(
         overrides = merged(settings, *too, chosen)
         place = f"{where}: trial {number} ({', '.join(f'{name} {value}' for name, value in values.items())})"
         with named(place):
-            found = preset_named(preset, overrides, place)
-            merges = found.tokenizer.n_merges
+            resolved = preset_named(preset, overrides, place)
+            merges = resolved.tokenizer.n_merges
             require(merges > 0, f"tokenizer.n_merges = {merges}: expected 1 or more")
-        yield Trial(number, values, overrides, found)
+        yield Trial(number, values, overrides, resolved)

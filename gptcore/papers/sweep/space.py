@@ -87,13 +87,13 @@ class Range(_Axis):
         """
         high = self.high + 1 if self.whole else self.high
         if self.log:
-            found = math.exp(math.log(self.low) + share * (math.log(high) - math.log(self.low)))
+            value = math.exp(math.log(self.low) + share * (math.log(high) - math.log(self.low)))
         else:
-            found = self.low + share * (high - self.low)
+            value = self.low + share * (high - self.low)
         if self.whole:
-            return min(max(math.floor(found), int(self.low)), int(self.high))
+            return min(max(math.floor(value), int(self.low)), int(self.high))
         digits = _DIGITS + max(0, round(math.log10(max(abs(self.low), abs(self.high)) / (self.high - self.low))))
-        return min(max(float(f"{found:.{digits}g}"), self.low), self.high)
+        return min(max(float(f"{value:.{digits}g}"), self.low), self.high)
 
 
 @dataclass(frozen=True)
