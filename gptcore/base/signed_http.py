@@ -24,7 +24,7 @@ class SignedHTTP(HTTPFileSystem):  # type: ignore[misc]  # fsspec has no types
     """fsspec's own, but for that."""
 
     def __init__(self, *arguments: Any, client_kwargs: dict[str, Any] | None = None, **others: Any) -> None:
-        """As fsspec's."""
+        """Take the arguments of fsspec's own file system."""
         super().__init__(*arguments, client_kwargs={"response_class": _Answer, **(client_kwargs or {})}, **others)
 
     def encode_url(self, url: str) -> Any:

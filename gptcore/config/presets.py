@@ -52,7 +52,7 @@ class Preset:
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Per task, fine-tuning settings that differ from `finetune`."""
     scratch: bool = True
-    """Also fine-tune the same network from random weights, as a row of the leaderboard."""
+    """Whether the network is also fine-tuned from random weights, as a row of the leaderboard."""
     seeds: int | None = None
     """Fine-tunes of each task; None: as many as the task's registry entry says."""
     asks_ngrams: bool = False
@@ -83,12 +83,12 @@ def small() -> Preset:
 
 
 def long() -> Preset:
-    """As `small`, for some hours: two epochs of 73 books, twice the context, more epochs of more rows."""
+    """The preset `small` for some hours: two epochs of 73 books, twice the context, more epochs of more rows."""
     return _read("long")
 
 
 def best() -> Preset:
-    """As `long`, with what makes tasks of two texts possible at this size: to look up what was said before.
+    """The preset `long` with what makes tasks of two texts possible at this size: to look up what was said before.
 
     That takes two heads, one after the other (Olsson et al. 2022), which do not form in `long`'s 27 million tokens.
     Keys that hold the token before them, and windows that repeat their beginning, at first a half of them, bring it

@@ -167,7 +167,7 @@ class Piece:
     """The shards of one partition."""
 
     place: str
-    """Its folder, relative to the composed one."""
+    """The folder of the partition's shards, relative to the composed one."""
     indices: Mapping[str, Mapping[str, Any]]
     """Split -> what its index.json holds."""
     dropped: frozenset[str] = frozenset()

@@ -54,7 +54,7 @@ def pack_shards(
 
 
 def _stretches(folders: Sequence[Path], lengths: Sequence[Numbers], max_tokens: int) -> Iterator[Stretch]:
-    """As many rows as ``max_tokens`` allows for each file, at least one."""
+    """Stretches of rows, one a file: as many rows as ``max_tokens`` allows, at least one."""
     tokens = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))  # before each row, and in all
     firsts = np.cumsum([0, *map(len, lengths)])  # rows before each folder, and in all
     row = number = 0

@@ -139,7 +139,7 @@ class SpanAnswer(NamedTuple):
     """The likeliest answer, as the passage spells it."""
     start: int
     end: int
-    """Its characters in the passage."""
+    """The answer's characters in the passage: ``start`` to ``end``, the last one excluded."""
     score: float
     no_answer: float
     """How much more the network scores no answer than this one."""

@@ -46,7 +46,7 @@ class SubmissionFile:
     path: str
     """The path of the test file, relative to the folder of datasets."""
     rows: int
-    """As published; the server expects as many."""
+    """Rows of the published test file; the server expects as many answers."""
     index: str = "index"
     """The column that counts the rows."""
     words: Mapping[str, str] = field(default_factory=dict)

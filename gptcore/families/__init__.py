@@ -55,7 +55,7 @@ class Family:
     """What pre-training learns, a :class:`gptcore.objectives.objective.PretrainingObjective`; empty: its
     folders are read, and none is made here."""
     objective_settings: tuple[str, ...] = ("repeating_steps", "repeating_share")
-    """Those of the settings `OF_OBJECTIVES` (:mod:`gptcore.config.training`) that this objective reads."""
+    """The settings among `OF_OBJECTIVES` (:mod:`gptcore.config.training`) that this objective reads."""
     inputs: str = "gptcore.nlu.inputs:DecoderReader"
     """How a row of a task becomes sequences, a :class:`gptcore.nlu.inputs.RowReader`: specials, order, truncation."""
     head: str = "gptcore.models.classifier:ClassificationModel"
@@ -80,7 +80,7 @@ class Family:
     original: SettingsBySection = field(default_factory=dict)
     """Section -> settings of the family's release, for which ``original = true`` stands; none: GPT-1's, or refused."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names of published sizes."""
+    """Another name of a published size -> its name in ``shapes``."""
 
     knowledge: bool = False
     """Whether it has entities of a knowledge graph beside words, without which none is trained."""

@@ -133,7 +133,7 @@ def _known(record: Path) -> dict[str, Any]:
 
 
 def _check(home: Path, record: Path) -> None:
-    """That a dataset which is there is the one that was fetched."""
+    """Check that a dataset which is there is the one that was fetched."""
     if not record.exists():
         raise InputError(f"{home}: found a folder that was not fetched by this command, expected none; move it away")
     known = _known(record)

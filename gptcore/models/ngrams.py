@@ -68,7 +68,7 @@ class NGrams(nn.Module):
         self.register_buffer("delimiter", torch.tensor(delimiter))
 
     def grams(self, tokens: Tensor, ends: Tensor) -> Grams:
-        """Those of sequences [B, C, T] up to their last positions [B, C]."""
+        """The n-grams of sequences [B, C, T] up to their last positions [B, C]."""
         width, last = tokens.shape[2], ends.flatten()[:, None]  # (R, 1)
         text = F.pad(tokens.flatten(0, 1), (0, self.longest - 1))  # (R, T + L - 2)
         at = torch.arange(text.shape[1], device=tokens.device)
@@ -106,8 +106,9 @@ class NGrams(nn.Module):
         return torch.where(at < ends.sum(dim=1, keepdim=True), words % BUCKETS * 2 + sums % 2, 2 * BUCKETS)
 
     def shares(self, grams: Grams) -> Tensor:
-        """How much each counts: as it is rare, once a text, and what is not known nothing; the sum of the squares of
-        each kind and side is 1: [R, L, T].
+        """The weight of each gram, [R, L, T]: by its rarity, once a text, and 0 where it is unknown.
+
+        The squares of each kind and side add up to 1.
         """
         weights = self.rarity[grams.rows // SIDES] * (grams.counted & self.known[grams.rows])
         side = grams.rows % SIDES

@@ -127,7 +127,7 @@ OF_COUNTS: dict[Metric, Callable[[Values, Values, Values, Values], Values]] = {
     "f1": f1_of_counts,
     "matthews": matthews_of_counts,
 }
-"""Those of two classes that are no mean over rows, from tables of counts."""
+"""Metrics of two classes that are no mean over rows, from tables of counts."""
 
 
 def needs_threshold(spec: TaskSpec) -> bool:

@@ -39,7 +39,7 @@ class Origin:
     """Where one dataset comes from."""
 
     name: str
-    """As the commands call it: a task's, or one of a set that some other command uses."""
+    """The dataset's name in commands: a task's, or one of a set that some other command uses."""
     folder: str
     """The sub-folder of the folder of datasets that it becomes."""
     licence: str

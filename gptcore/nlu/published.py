@@ -46,8 +46,8 @@ class AblationRow:
 
     method: str
     average: float
-    """As printed: the unweighted mean of the eight cells, rounded half up to one decimal, but for the LSTM: 69.1625,
-    printed 69.1. Cells are rounded to 0.05, and so is what their mean can tell of that of the unrounded scores."""
+    """The printed average: the unweighted mean of the eight cells, rounded half up to one decimal, but for the LSTM,
+    whose 69.1625 is printed as 69.1. Cells are rounded to 0.05, so that their mean tells no more of the scores'."""
     percent: dict[str, float]
     """Task -> score in per cent, as printed; MNLI is one number, the mean of its two test sets."""
 

@@ -150,7 +150,7 @@ class Window(NamedTuple):
     row: int
     start: int
     end: int
-    """Its pieces of the row's text: ``start`` to ``end``, the last one excluded."""
+    """The window's pieces of the row's text: ``start`` to ``end``, the last one excluded."""
     first: int
     """The position of the sequence at which they begin."""
 

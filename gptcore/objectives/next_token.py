@@ -118,7 +118,7 @@ class NextTokenAndHiddenWords(PretrainingObjective):
         return _MixedData(text, micro_batch_size)
 
     def objective(self, trained: nn.Module, config: PretrainConfig) -> Objective:
-        """Both losses, by their shares.
+        """The next-token loss and the loss of hidden words, by their shares.
 
         :raises InputError: a network that has no row for hidden words, or settings without their share.
         """

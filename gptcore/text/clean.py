@@ -123,7 +123,7 @@ class _Repairer:
 
 @cache
 def _latin(unescape: bool) -> re.Pattern[str]:
-    """Such text and Latin letters and signs (no ligatures): still only quotes change, unless ftfy sees mojibake."""
+    """Plain text with Latin letters and signs (no ligatures): only its quotes change, unless ftfy sees mojibake."""
     return re.compile(f"[{_plain_characters(unescape)}\xa0-\u0131\u0134-\u0148\u014a-\u017f]*")
 
 
@@ -226,7 +226,7 @@ def repaired_lines(chunks: Iterable[str], repairs: Repairs | None = None) -> Ite
 
 @cache
 def splitter() -> LineSplitter:
-    """This process' own: it remembers the words that it has met."""
+    """The splitter of this process, which remembers the words that it has met."""
     return LineSplitter()
 
 

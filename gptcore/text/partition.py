@@ -60,7 +60,7 @@ class Partition:
     """What is known of a cleaned partition without its text."""
 
     counts: dict[str, Any]
-    """As :func:`clean_partition` gives them."""
+    """The partition's counts as :func:`clean_partition` gives them."""
     documents: npt.NDArray[np.void]
     """The records of the kept documents, in order."""
 

@@ -367,4 +367,4 @@ class _Sentencizer:
 
 
 _SENTENCIZER = _Sentencizer()
-"""This process' own."""
+"""The sentencizer of this process."""

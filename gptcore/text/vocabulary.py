@@ -36,7 +36,7 @@ class TokenizerFolder(Folder):
         return [name for name in names if name.endswith(suffix)]
 
     def settings(self, types: Mapping[str, type]) -> dict[str, Any]:
-        """Those of ``types`` that :data:`SETTINGS_FILE` gives a value; none without the file.
+        """The settings among ``types`` that :data:`SETTINGS_FILE` gives a value; none without the file.
 
         :raises InputError: a file that is no JSON object, or a value of another type.
         """

@@ -91,13 +91,13 @@ class Training:
     checkpoint_every: int
     """Updates between checkpoints. A resume is exact from any of them."""
     checkpoint_seconds: float | None = None
-    """And at most so many seconds between them; None: by updates alone."""
+    """Most seconds between checkpoints; None: by updates alone."""
     rates: Sequence[Rated] | None = None
     """Parameters with learning rates of their own, as :func:`gptcore.training.optim.adam` takes them."""
     muon: bool = False
     """Whether the matrices inside the network are Muon's; then no ``rates``."""
     checkpoints: str = "checkpoints"
-    """Their folder in the workspace."""
+    """The folder of the checkpoints in the workspace."""
     before: Progression | None = None
     """Where another training in the same workspace ended that came before; log and costs go on from there."""
     log_bytes: int = 0

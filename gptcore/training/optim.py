@@ -27,7 +27,7 @@ class Rated:
     """Parameters that have a learning rate of their own."""
 
     factor: float
-    """Their rate as a share of the scheduled one."""
+    """The learning rate of the parameters as a share of the scheduled one."""
     parameters: Sequence[nn.Parameter]
 
 

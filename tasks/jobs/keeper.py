@@ -25,7 +25,7 @@ class Ended(NamedTuple):
     """How a job ended."""
 
     code: int
-    """Its exit code, or minus the number of the signal that killed it."""
+    """The job's exit code, or minus the number of the signal that killed it."""
     how: str
     """How it ended in words, where that is known better than the code tells; else empty."""
     outcome: Outcome | None

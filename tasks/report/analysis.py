@@ -42,7 +42,7 @@ class Analysis:
 
     @property
     def table(self) -> Table:
-        """Its rows as a value that can be shown in several ways."""
+        """The rows as a value that can be shown in several ways."""
         return Table(self.header, self.rows, self.notes, self.title)
 
     def markdown(self) -> str:

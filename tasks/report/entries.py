@@ -24,7 +24,7 @@ PRETRAINED = "gptmill-pretrained"
 _SYNTHETIC = "-synthetic"
 _TAKEN = "(?<=^pretrained)$|(?<=-synthetic)$"  # ends of a task's name that would make it the name of other models
 _LABELS = 5
-"""So many of a task are named on its models' pages."""
+"""Most labels of a task that are named on its models' pages."""
 _SAMPLING = {"max_tokens": 40, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
 """How a language model's continuations are drawn unless its caller says otherwise."""
 

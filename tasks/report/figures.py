@@ -87,7 +87,7 @@ class Panels:
     """Small figures side by side under one legend, to compare them."""
 
     figures: Sequence[Figure]
-    """Their horizontal axes have the same label; the curves of a label look alike in all."""
+    """The figures, whose horizontal axes have the same label; the curves of a label look alike in all."""
     title: str
     references: Sequence[Mapping[str, float]]
     """For each figure, name -> a level to compare with, drawn as a thin line (n-gram models)."""

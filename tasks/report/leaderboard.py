@@ -42,7 +42,7 @@ class Leaderboard:
 
     @property
     def tasks(self) -> list[str]:
-        """Those of the twelve tasks that any of our rows has: what the average is over."""
+        """The tasks among the twelve that any of our rows has: what the average is over."""
         return [name for name in REGISTRY if any(name in row.per_task for row in self._scored or self.rows)]
 
     @property

@@ -69,7 +69,7 @@ class ResultCard:
 
     @property
     def _averaged(self) -> list[str]:
-        """Those of the tasks that an average is over: users' own are in none."""
+        """The tasks that an average is over: users' own are in none."""
         return [task for task in self.tasks if task in REGISTRY]
 
     def _floor_named(self, row: Row) -> str:

@@ -85,7 +85,7 @@ class Row:
 
     @property
     def told(self) -> str:
-        """Its name, and what tells it from others of its name and checkpoint."""
+        """The row's name, and what tells it from others of its name and checkpoint."""
         return f"{self.name} ({self.differs})" if self.differs else self.name
 
     def only(self, tasks: Sequence[str]) -> Row:

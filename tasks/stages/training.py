@@ -113,7 +113,7 @@ class Training(ABC, Generic[Made]):
 
     @property
     def artifact(self) -> Artifact:
-        """Its artifact, which may not be there yet."""
+        """The request's artifact, which may not be there yet."""
         return self.store.artifact(self.stage, self.recipe.digest)
 
     @property
@@ -137,7 +137,7 @@ class Training(ABC, Generic[Made]):
         return slots_and_threads(jobs)[0]
 
     def packed(self) -> dict[str, Any]:
-        """Its fields as JSON, but for the store; :meth:`unpacked` reads them back."""
+        """The request's fields as JSON, but for the store; :meth:`unpacked` reads them back."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "store"]
         return {name: encoded(getattr(self, name)) for name in names}
 

@@ -189,7 +189,7 @@ def damage_once(folder: Path, manifest: Manifest) -> str | None:
 
 
 def sha256_problem(file: Mapping[str, Any], sha256: str) -> str | None:
-    """That a listed file has another SHA-256 than the manifest says, in words; None where it has not."""
+    """The sentence that a listed file has another SHA-256 than the manifest says; None where it has not."""
     if sha256 == file["sha256"]:
         return None
     return f"{file['path']} has the SHA-256 {sha256[:12]}, expected {file['sha256'][:12]}"

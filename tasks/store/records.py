@@ -49,7 +49,7 @@ class Record:
 
     artifact: Artifact
     manifest: Manifest
-    """It may lack its list of files."""
+    """The manifest, which may lack its list of files."""
 
 
 def share(fs: Any, base: str, manifest: Manifest, scratch: Path) -> None:

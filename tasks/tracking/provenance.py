@@ -82,7 +82,7 @@ class Data:
     rows: Mapping[str, int]
     """Split -> rows."""
     more: Mapping[str, int] = field(default_factory=dict)
-    """Other sizes: words, tokens."""
+    """Sizes besides the rows: words, tokens."""
 
 
 def has_inputs(run: Run) -> bool:

@@ -55,7 +55,7 @@ class Interface:
     params: Mapping[str, Any] = field(default_factory=dict)
     """Name -> default, of what may be given beside the rows."""
     aliases: tuple[str, ...] = ()
-    """Other names of columns that may stand in their place, each a text."""
+    """Columns that may stand in the place of the required ones, each a text."""
     lists: tuple[str, ...] = ()
     """Columns of lists of texts that may stand in the place of several."""
 

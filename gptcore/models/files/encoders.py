@@ -55,17 +55,17 @@ class EncoderLayout(Layout):
     rates: Mapping[str, str]
     """Our settings that are no sizes -> theirs; where two of ours share one of theirs, the later one is written."""
     layer: str
-    """Their name of a layer, with its number for {}."""
+    """The name of a layer in a folder, with its number for {}."""
     qkv: tuple[str, str, str]
-    """Their names of a layer's query, key and value."""
+    """The names of a layer's query, key and value in a folder."""
     sub_layers: Mapping[str, str]
     """Our names of a layer's other parts -> theirs."""
     heads: Mapping[str, str]
     """Our names of the layers outside of the encoder's -> theirs, without .weight and .bias."""
     word_bias: str
-    """Their name of the bias of the words' scores."""
+    """The name of the word head's bias in a folder."""
     bias_copies: tuple[str, ...]
-    """Other names under which older folders repeat it, and the word embeddings as the head's matrix."""
+    """Names under which older folders repeat ``word_bias``, and the word embeddings as the head's matrix."""
     architectures: Mapping[str, str]
     """The head that the network has ("pair", "words", "replaced", or "" for none) -> transformers' class."""
     classes: str
@@ -73,13 +73,13 @@ class EncoderLayout(Layout):
     classes_of_places_alone: bool = False
     """Whether those that answer for a text as a whole do not compute the same."""
     widens: str = ""
-    """Their name of the layer from the embeddings' width to the states'."""
+    """The name of the layer from the embeddings' width to the states' in a folder; empty: there is none."""
     shares: bool = False
     """Whether all layers of a group are one (ALBERT)."""
     classifier_dropout: str = "classifier_dropout"
-    """Their name of the dropout before a classifier's last layer."""
+    """The name of the dropout before a classifier's last layer in a folder's settings."""
     classifier_layer: str = ""
-    """Their name of a classifier's own layer before its last one; empty: it has none."""
+    """The name of a classifier's own layer before its last one in a folder; empty: it has none."""
 
     # --- reading ---
 

@@ -42,11 +42,11 @@ class Exported(Protocol[Config]):
 
     @property
     def config(self) -> Config:
-        """Its settings."""
+        """The network's settings."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Its tensors, by our names."""
+        """The network's tensors, by our names."""
 
 
 class ModelFolder(Folder):

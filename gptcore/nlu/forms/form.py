@@ -31,7 +31,7 @@ Sides = tuple[Sequence[Ids], Sequence[Ids]]
 FLOORS = {"best constant": "gptcore.nlu.floors:best_constant", "bag of words": "gptcore.nlu.floors:bag_of_words"}
 """The baselines of a row's labels."""
 FLOORS_OF_TEXTS = {**FLOORS, "overlap": "gptcore.nlu.floors:overlap"}
-"""Those of a row with several texts."""
+"""The baselines of a row with several texts."""
 Floor = Callable[[TaskSpec, Sequence[Example], Sequence[Example]], dict[str, float]]
 """Fits on train rows and scores dev rows."""
 

@@ -105,7 +105,7 @@ class KnowledgeEncoderConfig(EncoderConfig):
             raise InputError(f"model.sharing = {self.sharing!r}: expected 'none', as each layer fuses entities its way")
 
     def started_from(self, source: NetworkConfig) -> NetworkConfig:
-        """Its own settings, or those of the encoder that the network has entities beside."""
+        """These settings, or for a model of another kind those of the encoder that the network has entities beside."""
         return self if source.family == self.family else self.without_entities
 
     @property

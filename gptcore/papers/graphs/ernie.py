@@ -40,7 +40,7 @@ class CountedMentions(Counted):
         self.mentions += len(batch["mentioned"])
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Those of words and pairs, how many "mentions" there are, and the loss and accuracy of their entities."""
+        """The scores of words and pairs, how many "mentions" there are, and the loss and accuracy of their entities."""
         scores = super().scores(sums) | {"mentions": float(self.mentions)}
         if self.mentions:
             scores |= {name: sums[name] / self.mentions for name in ("entity_loss", "entity_accuracy")}

@@ -56,7 +56,7 @@ class RankMonitor(Monitor):
         self._facts = facts[np.linspace(0, len(facts) - 1, min(len(facts), config.eval_facts)).astype(np.int64)]
 
     def due(self, step: int) -> bool:
-        """As often as the settings say, and after the last update; never where no fact is held out."""
+        """Due every ``eval_every`` updates and after the last one; never where no fact is held out."""
         return len(self._facts) > 0 and (step % self._config.eval_every == 0 or step == self._total_steps)
 
     def evaluate(self, step: int, interrupted: Callable[[], bool]) -> dict[str, float]:
