@@ -138,7 +138,6 @@ class TransformerConfig(NetworkConfig):
 
     @property
     def layers(self) -> int:
-        """Blocks that a fine-tune can take over."""
         return self.n_layer
 
     @property
@@ -193,7 +192,6 @@ class LSTMConfig(NetworkConfig):
 
     @property
     def layers(self) -> int:
-        """Blocks that a fine-tune can take over: the one."""
         return 1
 
     @property

@@ -84,12 +84,10 @@ class Predictions(RowPredictions):
 
     @property
     def finite(self) -> bool:
-        """Whether the network gave numbers."""
         return bool(np.isfinite(self.logits).all())
 
     @property
     def collapsed(self) -> bool:
-        """Whether every row got the same answer."""
         return is_constant(self.values)
 
     def scores(self, spec: TaskSpec) -> dict[str, float]:
@@ -183,7 +181,6 @@ class SpanPredictions(RowPredictions):
 
     @property
     def finite(self) -> bool:
-        """Whether the network gave numbers."""
         return all(np.isfinite((answer.score, answer.no_answer)).all() for answer in self.answers)
 
     @property
@@ -193,7 +190,6 @@ class SpanPredictions(RowPredictions):
 
     @property
     def collapsed(self) -> bool:
-        """Whether every row got the same answer."""
         return len(self.answers) > 1 and len(set(self.texts)) == 1
 
     @property
@@ -295,13 +291,11 @@ class TagPredictions(RowPredictions):
 
     @property
     def finite(self) -> bool:
-        """Whether the network gave numbers."""
         pairs = zip(self.rows.windows, self.logits, strict=True)
         return all(np.isfinite(_of_pieces(window, logits)).all() for window, logits in pairs)
 
     @property
     def collapsed(self) -> bool:
-        """Whether every word of all rows got the same tag."""
         return len({tag for tags in self.tags for tag in tags}) <= 1
 
     def scores(self, spec: TaskSpec) -> dict[str, float]:

@@ -243,12 +243,10 @@ class ClassificationModel(Classifier):
 
     @property
     def network(self) -> LanguageModel:
-        """The decoder."""
         return self.gpt
 
     @property
     def shares_choices(self) -> bool:
-        """Whether in training the states of what an example's choices begin with are the same in each."""
         return self.row_form.choices and not self.gpt.drops
 
     def forward(
@@ -343,7 +341,6 @@ class EncoderClassificationModel(Classifier):
 
     @property
     def network(self) -> Encoder:
-        """The encoder."""
         return self.encoder
 
     def forward(

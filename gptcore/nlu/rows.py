@@ -66,7 +66,7 @@ class Rows(ABC):
 
     @abstractmethod
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
-        """The numbered ones, padded to the longest of them."""
+        """The numbered rows, padded to the longest of them."""
 
 
 def split_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None = None, seed: int = 0) -> Rows:
@@ -138,7 +138,6 @@ class TaskRows(Rows):
             self.truncated += cut
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
-        """The numbered rows, padded to the longest of them."""
         examples = [self._rows[int(self._chosen[row])] for row in rows]
         sequences = [self.reader.sequences(example.fields, example.choices)[0] for example in examples]
         return self.reader.collate(sequences, [example.label for example in examples])
@@ -176,7 +175,6 @@ class WindowRows(Rows):
 
     @property
     def n_rows(self) -> int:
-        """Rows of the task, each of one window or more."""
         return len(self.examples)
 
     def _add(self, row: int, example: MarkedExample) -> None:

@@ -297,7 +297,6 @@ class WordByWordTokenizer(Tokenizer):
 
     @property
     def specials(self) -> Specials:
-        """The ids of the special pieces by role."""
         return self._specials
 
     def decode(self, ids: Iterable[int]) -> str:

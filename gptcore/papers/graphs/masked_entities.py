@@ -83,7 +83,6 @@ class EntitySequences(Sequences):
         return super().counts() | {"entity_weight": int((self.entities.told > 0).sum())}
 
     def arrays(self, rows: slice) -> dict[str, npt.NDArray[Any]]:
-        """What a micro-batch of some of them holds, but for the weights."""
         here = self.here(rows)
         told = self.entities.told[here].ravel()
         mentions = np.flatnonzero(told)

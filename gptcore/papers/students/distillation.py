@@ -109,7 +109,6 @@ class HiddenWords(Reading):
         )
 
     def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
-        """The states of an encoder's layers."""
         return cast(Encoder, network).layer_states(batch["tokens"], batch["segments"], batch["mask"], scores)
 
     def words(self, network: Network, states: Tensor) -> WordScores:
@@ -144,7 +143,6 @@ class NextTokens(Reading):
         return Counted(real.flatten().nonzero().squeeze(-1), real * batch["weight"], before)
 
     def layers(self, network: Network, batch: MicroBatch, scores: bool) -> LayerStates:
-        """The states of a decoder's layers."""
         decoder = cast(GPT, network)
         return decoder.layer_states(batch["inputs"], decoder.table(), scores)
 
@@ -189,15 +187,12 @@ class Distilled(PretrainingObjective):
         self._own, self._reading, self._teacher, self._config = own, reading, teacher.requires_grad_(False), config
 
     def shards(self, folder: Path, knowledge: Path | None) -> Shards:
-        """The shards as the family reads them."""
         return self._own.shards(folder, knowledge)
 
     def know(self, model: Network, knowledge: Path) -> dict[str, str]:
-        """Give the student what its family knows beside the text."""
         return self._own.know(model, knowledge)
 
     def data(self, text: Text, micro_batch_size: int | None) -> Data:
-        """The family's batches."""
         return self._own.data(text, micro_batch_size)
 
     def network(self, model: Network, config: PretrainConfig, generator: torch.Generator) -> nn.Module:
@@ -218,7 +213,6 @@ class Distilled(PretrainingObjective):
     def score(
         self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
     ) -> dict[str, float]:
-        """The family's scores of the student."""
         return self._own.score(objective, text, max_tokens, interrupted)
 
     def _map(self, model: Network) -> tuple[int, ...]:
