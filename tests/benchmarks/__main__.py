@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _processor() -> str:
-    """Its name, and which of bfloat16's instructions it has."""
+    """The processor's name, and which of bfloat16's instructions it has."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             lines = dict(line.split(":", 1) for line in file.read().partition("\n\n")[0].splitlines() if ":" in line)

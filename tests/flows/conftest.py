@@ -46,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def shelf(store: str) -> Store:
-    """That store, opened."""
+    """The store at ``store``, opened."""
     return Store(store)
 
 

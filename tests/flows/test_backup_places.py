@@ -335,7 +335,7 @@ def test_the_store_may_come_to_lie_on_another_disk(tmp_path: Path, monkeypatch: 
 def test_the_disk_that_is_full_is_named(
     full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That of the place while a backup is made; that of the home or of the store where it is put back."""
+    """The disk of the place while a backup is made; the disk of the home or of the store where it is put back."""
     home, saved = began(tmp_path / "a", monkeypatch), tmp_path / "saved"
     store = filled(home, "one")
     work = store.scratch / ".work" / "pretrain" / ("0" * 64)

@@ -327,7 +327,7 @@ def test_bad_input_ends_it_at_once(form: AbstractsTablesParameters, monkeypatch:
 def test_what_ends_the_flow_ends_the_trainings_that_it_waits_for(
     form: AbstractsTablesParameters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their threads hear nothing of Ctrl-C, and the flow's end waits for them."""
+    """Threads that wait hear nothing of Ctrl-C, and the flow's end waits for them."""
     monkeypatch.setattr(launch, "_stopping", type(launch._stopping)())
     started = training(monkeypatch, lambda request: KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):

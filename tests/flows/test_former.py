@@ -49,7 +49,7 @@ def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run_pipeline(folder: Path, family: str, select: str = "dev") -> None:
-    """As it was run then, when dev rows chose epochs, and the preset had Adam."""
+    """Run a pipeline as the former version did, when dev rows chose epochs, and the preset had Adam."""
     overrides = tomllib.loads((folder / "settings.toml").read_text())
     overrides["pretrain"] = {"optimizer": "adam", "lr": 2e-3, "warmup_steps": 100, **overrides.get("pretrain", {})}
     overrides["finetune"] = {**overrides.get("finetune", {}), "select": select}
@@ -65,7 +65,7 @@ def files_of(folder: Path) -> dict[str, int]:
 
 
 def test_nothing_of_a_former_store_is_computed_anew(former: Path) -> None:
-    """But the baselines, which have a new version: theirs are the only new rows."""
+    """The only new rows are the baselines', which have a new version."""
     store = Store(str(former / "store"))
     counts = {stage: len(store.list(stage)) for stage in STAGES}
     assert counts == dict.fromkeys(STAGES, 2)
@@ -87,7 +87,7 @@ def test_nothing_of_a_former_store_is_computed_anew(former: Path) -> None:
 
 
 def cpu_maker() -> str:
-    """As Linux names it; empty elsewhere."""
+    """The CPU's maker as Linux names it; empty elsewhere."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     return next((line.split()[-1] for line in lines if line.startswith("vendor_id")), "")

@@ -72,7 +72,7 @@ def test_each_field_of_text_takes_addresses_and_none_that_must_not_be_recorded(o
 
 
 def is_taken(value: Any, schema: dict[str, Any]) -> bool:
-    """As the server finds it."""
+    """Whether the schema allows a value, as the server checks it."""
     return next(Draft202012Validator(schema).iter_errors(value), None) is None
 
 

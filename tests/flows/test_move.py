@@ -102,7 +102,7 @@ def leave_for(machine: Machine, other: Machine, backup: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_former_home_is_saved_and_goes_on_elsewhere(folder: Path) -> None:
-    """That of an older version, on SQLite, with a training that was killed: it is gone on with to the same bits."""
+    """The home of an older version, on SQLite, with a training that was killed, which goes on to the same bits."""
     first, second = machines(folder)
     shutil.copytree(folder / "former" / "home", first.folder / ".gptmill")
     shutil.copytree(folder / "former" / "store", first.folder / "runs" / "demo")

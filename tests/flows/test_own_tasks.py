@@ -189,7 +189,7 @@ def test_the_command_shows_the_column_of_the_file_that_it_was_given(
 def test_one_own_task_needs_no_datasets_and_no_settings(
     board: Leaderboard, store: str, shelf: Store, files: dict[str, str]
 ) -> None:
-    """It has the demo's settings, which pre-trained the checkpoint, its file's batch size, and the option's epochs."""
+    """A fine-tune has the settings of the demo, which pre-trained, its file's batch size, and the option's epochs."""
 
     form = FinetuneParameters(task=files["weather"], store=store, epochs=2)
     form.check()
@@ -206,7 +206,7 @@ def test_one_own_task_needs_no_datasets_and_no_settings(
 
 
 def test_a_task_that_is_named_after_its_rows_is_fine_tuned(board: Leaderboard, store: str, tmp_path: Path) -> None:
-    """As Prefect's keys have no underscore, it failed once it was trained."""
+    """Prefect's keys have no underscore, so that such a task once failed after its training."""
     rows = tmp_path / "multi_semi.csv"
     rows.write_text("text,label\n" + "".join(f"of {n % 2},{'ab'[n % 2]}\n" for n in range(40)), encoding="utf-8")
     form = FinetuneParameters(task=init_task(str(rows), "", "", "", ""), store=store)

@@ -104,7 +104,7 @@ def test_a_pipelines_page_has_the_average_then_the_stages(checkpoint: str) -> No
 def test_shards_of_another_store_bring_along_what_the_card_tells_of(
     checkpoint: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a training of hours ends without its card."""
+    """A training of hours would else end without its card."""
     import flows.pretrain as module
 
     shards = ancestor(Store(store), pretrained_model(Store(store), checkpoint), "shards")

@@ -278,7 +278,7 @@ def test_a_digest_that_begins_two_models_wants_to_be_longer(tmp_path, monkeypatc
 
 
 def test_a_row_of_the_leaderboard_stands_for_its_models(tmp_path, monkeypatch, capsys):
-    """Its digest alone, its name, its page; from another store, too, and MLflow is not asked a second time."""
+    """A row's digest alone, its name or its page will do, of another store, too; MLflow is not asked twice."""
     monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shelf, tracker = Shelf(tmp_path / "store"), Tracker()

@@ -18,7 +18,7 @@ from tests.trials.scenarios import toml
 
 
 def test_a_family_with_its_own_network_and_objective_costs_no_file_of_the_product() -> None:
-    """Its network, objective and inputs are its own, and no file of the product names them or the family."""
+    """The toy has a network, objective and inputs of its own, and no file of the product names them or the family."""
     parts = (FAMILY.config, FAMILY.network, FAMILY.objective, FAMILY.inputs)
     assert all(part.startswith("tests.toy_family.") for part in parts)
     assert naming("llama", "toy_family") == []

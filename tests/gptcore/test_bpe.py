@@ -125,7 +125,7 @@ any_merges = st.lists(
 @example([("ab", "a"), ("a", "b")], ["ababc"])  # all (a, b) are joined before (ab, a) is looked for
 @settings(max_examples=500)
 def test_any_merges_in_any_order_on_any_words(merges, some_words):
-    """Also lists no training would give: parts never made, made later, one piece made in two ways."""
+    """Lists that no training would give work, too: parts never made, made later, one piece made in two ways."""
     tokenizer = toy(merges, extra=("\n</w>",))
     reference = reference_of(tokenizer)
     expected = [index for word in some_words for index in reference.encode_token(word)]

@@ -167,7 +167,7 @@ def plan(changes: dict[str, Any] | None = None, checkpoint: bool = False, **fiel
 def test_each_rung_keeps_its_share_and_trains_longer(
     trials: int, eta: int, count: int, expected: list[list[int]]
 ) -> None:
-    """That of 81 trials is the first bracket of Hyperband's Table 1."""
+    """Successive halving of 81 trials is the first bracket of Hyperband's Table 1."""
     found = rungs(trials, eta, count)
     assert [[rung.trials, rung.part] for rung in found] == expected
     assert [rung.number for rung in found] == list(range(1, count + 1))

@@ -341,7 +341,7 @@ def test_real_books_build(tmp_path: Path) -> None:
 @settings(max_examples=300)
 @given(st.text(st.sampled_from("ab \n"), min_size=2, max_size=120), st.data(), st.integers(1, 40))
 def test_a_divided_text_loses_nothing_and_has_two_parts(text: str, data: st.DataObject, size: int) -> None:
-    """Also where the only end of a paragraph, or of a line, is that of the text."""
+    """It holds, too, where the only end of a paragraph, or of a line, is that of the text."""
     cut = data.draw(st.integers(1, len(text) - 1))
     first, rest = cut_in_two((text[start : start + size] for start in range(0, len(text), size)), cut)
     head, tail = "".join(first), "".join(rest)

@@ -148,7 +148,7 @@ def assert_parity(theirs: Any, folder: Path, n_vocab: int, length: int) -> Encod
 
 
 def _gradients(theirs: Any, ours: Encoder) -> dict[str, Tensor]:
-    """Their gradients by our names, through the layout itself."""
+    """The gradients of transformers' network by our names, through the layout itself."""
     layout = FAMILIES[ours.config.family].part("layout")
     gradients = {
         name.removeprefix(f"{layout.model_type}."): torch.zeros_like(value) if value.grad is None else value.grad

@@ -50,7 +50,7 @@ THEN = {"demo": {"pretrain": _ADAM}}
 
 @pytest.mark.parametrize(("preset", "family"), DIGESTS)
 def test_what_is_recorded_is_what_was_recorded_before_families_were(preset: str, family: str) -> None:
-    """So the artifacts of a store of that version are found under the same digests."""
+    """The artifacts of a store of version 0.1.0 are found under the same digests."""
     sections = ("corpus", "tokenizer", "shards", "model", "lstm", "pretrain", "finetune")
     chosen = preset_named(preset, {"family": family, **THEN.get(preset, {})})
     found = {section: recorded(getattr(chosen, section)) for section in sections}

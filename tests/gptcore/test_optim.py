@@ -103,7 +103,7 @@ def wide_network() -> nn.Module:
 
 
 def test_muon_sees_queries_keys_and_values_as_three_matrices() -> None:
-    """As if the network kept them apart; the state is of the whole, which a resume puts back."""
+    """Updates are those of a network that keeps them apart; the state is of the whole, which a resume puts back."""
     torch.manual_seed(0)
     whole, apart = nn.ModuleDict({"qkv": nn.Linear(16, 48)}), nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
     weight = whole.get_parameter("qkv.weight")

@@ -314,7 +314,7 @@ def test_point_20_at_which_updates():
 
 
 def test_point_21_story_cloze_is_cut_by_scikit_learn_with_the_released_seed(tmp_path):
-    """And the whole recipe: 1497 stories in batches of 32, three epochs, are 138 updates."""
+    """The whole recipe is counted, too: 1497 stories in batches of 32, three epochs, are 138 updates."""
     pretrained(tmp_path / "model")
     dataset = encoded(tmp_path, "storycloze", n_train=1497, n_dev=374)
     rows = {split: read_encoded(dataset, split) for split in ("train", "dev")}

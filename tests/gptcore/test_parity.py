@@ -136,7 +136,7 @@ def test_size_and_names(twins: Twins) -> None:
 
 
 def test_a_token_at_a_time_with_a_cache(twins: Twins) -> None:
-    """As text is generated: a prompt at once, then each token behind what is kept of those before it."""
+    """Text is generated like this: a prompt at once, then each token behind what is kept of those before it."""
     tokens, prompt = ids(2, 24), 19
     reader = open_reader(twins.ours, batch=2)
     with torch.no_grad():

@@ -162,7 +162,7 @@ def test_a_parent_that_is_gone_already_is_noticed() -> None:
 
 
 def test_an_orphan_with_a_long_update_does_not_stay() -> None:
-    """Its parent is gone, SIGTERM is noted, and the update never ends."""
+    """The process's parent is gone, SIGTERM is noted, and the update never ends."""
     script = """
 import time
 from gptcore.machine import process

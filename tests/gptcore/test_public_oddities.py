@@ -197,7 +197,7 @@ def test_what_has_no_text_at_all_is_no_row_nor_is_an_empty_text_of_another_task(
 
 
 def test_a_question_over_several_lines_is_one_row(tmp_path: Path) -> None:
-    """As in Quora's own file and the first of GLUE's; what a broken quote would take in beyond its row is an error."""
+    """Quora's own file and the first of GLUE's have such; what a broken quote takes in beyond its row is an error."""
     url = qqp(tmp_path, '7\t15\t16\tWho?\t"Was he', "", 'real?""', '"\t0', '8\t1\t2\t"Was he real', '"\tWhat?\t1')
     assert [(row.fields, row.label, row.row) for row in load_task("qqp", url, "train")] == [
         (("Who?", '"Was he\n\nreal?""\n"'), 0, "QQP/train.tsv:2"),

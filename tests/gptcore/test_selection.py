@@ -106,7 +106,7 @@ def test_pieces_case_and_punctuation_do_not_show(text: str, size: int) -> None:
 
 
 def test_text_in_ascii_has_the_signature_that_it_always_had() -> None:
-    """So corpora in English keep their documents, whatever is done for other scripts."""
+    """Corpora in English keep their documents, whatever is done for other scripts."""
     found = (hashlib.sha256(signature(text).tobytes()).hexdigest()[:12] for text in (" ".join(prose(1)), "Short."))
     assert tuple(found) == ("d6f00862a32a", "5ae8e8040bd6")
 

@@ -193,7 +193,7 @@ def test_whether_case_and_accents_are_kept_is_kept_and_told_by_the_pieces(model:
 
 
 def test_transformers_reads_the_folder_and_plain_text_alike(learnt: SentencePieceTokenizer, tmp_path: Path) -> None:
-    """Its reader of today has no rule for commas behind digits, and marks no white space before "(" and the like."""
+    """Transformers has no rule for commas behind digits, and marks no white space before "(" and the like."""
     learnt.save(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     assert isinstance(theirs, transformers.AlbertTokenizer)

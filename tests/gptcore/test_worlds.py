@@ -69,7 +69,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, steady: JobFor) -> Path:
 def test_the_curves_are_those_of_one_process(
     size: int, sharded: bool, tmp_path: Path, alone: Path, steady: JobFor
 ) -> None:
-    """And a run of four that was stopped has the bits of one that was not; six windows make unequal shares."""
+    """A run of four that was stopped has the bits of one that was not, too; six windows make unequal shares."""
     run_world(steady(tmp_path / "whole", sharded), size)
     np.testing.assert_allclose(curve(tmp_path / "whole"), curve(alone), rtol=1e-5)
     if size == 4:
@@ -364,7 +364,7 @@ def test_what_cannot_be_forked_is_not(dataset: Path, tmp_path: Path) -> None:
 def test_another_environment_has_its_own_process_and_ends_no_job_of_the_one_before(
     dataset: Path, tmp_path: Path
 ) -> None:
-    """As where a library sets a variable on the way: later jobs would each import all again."""
+    """A library may set a variable on the way, for which later jobs would each import all again."""
     before = forked(write_job(dataset, tmp_path / "before", epochs=200))
     replaced = fork_server._warm.process.pid
     job = write_job(dataset, tmp_path / "after")

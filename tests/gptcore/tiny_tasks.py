@@ -70,7 +70,7 @@ def pretrained(folder: Path) -> Path:
 
 
 def random_ngrams(longest: int, n_outputs: int, n_ids: int, delimiter: int = -1) -> NGrams:
-    """Those of a model that was fitted on nothing: most of what they count tells something."""
+    """N-grams that were fitted on nothing, with random weights: most of what they count tells something."""
     draws = torch.Generator().manual_seed(3)
     edges = torch.randint(0, 4, (n_ids,), generator=draws, dtype=torch.uint8)
     found = NGrams(longest, n_outputs, edges, delimiter)

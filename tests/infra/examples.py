@@ -74,7 +74,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_blocks(page: Path) -> list[Block]:
-    """Those of its blocks that are run."""
+    """The blocks of a page that are run."""
     return [
         block
         for block in blocks_of(page)

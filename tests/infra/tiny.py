@@ -31,7 +31,7 @@ def shrink() -> None:
 
 
 def with_free_ports(arguments: list[str]) -> list[str]:
-    """Those of `gptmill up`, on ports that nothing else listens on."""
+    """Arguments of `gptmill up` with ports that nothing else listens on."""
     if arguments[:1] != ["up"]:
         return arguments
     with ExitStack() as stack:  # all held until each is known, so that no two are one

@@ -70,7 +70,7 @@ def bucket() -> Iterator[str]:
 
 
 def forget() -> None:
-    """As if this process had ended: what it noted is nobody's any more."""
+    """Make this process look as if it had ended: what it noted is nobody's any more."""
     for held in presence._held.values():
         held.close()
     presence._held.clear()

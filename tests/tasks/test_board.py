@@ -104,7 +104,7 @@ def test_calls_in_any_order_are_one_call(shared_tracker: Tracker, calls: list[li
 
 
 def test_a_call_shows_the_floors_of_its_own_rows_alone(shared_tracker: Tracker) -> None:
-    """Those of other rows are another board's; those of tasks that no row here has would leave it without average."""
+    """Floors of other rows are another board's; those of tasks that no row here has would leave it without average."""
     here, elsewhere = next(WORLDS), next(WORLDS)
     call(shared_tracker, elsewhere, CELLS)
     call(shared_tracker, here, [("from scratch", task) for task in TASKS])
@@ -116,7 +116,7 @@ def test_a_call_shows_the_floors_of_its_own_rows_alone(shared_tracker: Tracker) 
 
 
 def test_a_page_keeps_the_number_of_more_seeds(shared_tracker: Tracker) -> None:
-    """As MLflow does: a look at one seed is no news of a median of several."""
+    """MLflow keeps it, too: a look at one seed is no news of a median of several."""
     world = next(WORLDS)
     call(shared_tracker, world, CELLS, seeds=3)
     before = pages(shared_tracker, world)

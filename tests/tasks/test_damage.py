@@ -86,7 +86,7 @@ def test_a_manifest_in_which_a_number_was_changed_is_not_trusted(store: Store) -
 
 
 def test_verify_reads_every_byte_and_sets_aside_what_is_damaged(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Also where nothing but the bytes has changed: a disk's fault changes no time, and S3's list has sizes alone."""
+    """Damage of the bytes alone is seen, too: a disk's fault changes no time, and S3's list has sizes alone."""
     good, flipped, gone, counts = (
         store.build(recipe(a=number), writes(x="X", m__y="Y")).artifact for number in range(4)
     )

@@ -187,7 +187,7 @@ def test_what_is_known_of_partitions_is_parsed_by_one_thread(
 
 
 def test_a_new_book_is_all_that_is_read(books: Path, vocabulary: str, tmp_path: Path) -> None:
-    """It sorts first and repeats an old document: it takes that one's place, and changes no partition."""
+    """The new book sorts first and repeats an old document: it takes that one's place, and changes no partition."""
     store = Store(tmp_path / "store")
     by_partition(store, books, vocabulary)
     assert set(OPENED) == {path.name for path in books.iterdir()}

@@ -32,7 +32,7 @@ from tests.trials.scenarios import wait
 
 
 class _Server(ThreadingHTTPServer):
-    """As much of an MLflow server as a search for experiments needs; ``broken`` answers are errors first."""
+    """The part of an MLflow server that a search for experiments needs; the first ``broken`` answers are errors."""
 
     broken = 0
 

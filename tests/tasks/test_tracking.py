@@ -269,7 +269,7 @@ def test_a_run_of_another_host_is_left_running_while_its_owner_gives_signs_of_li
 
 
 def test_processes_and_threads_write_at_once(tracker: Tracker, experiment: str) -> None:
-    """Also the first use of a fresh experiment: nobody may create it, or a job's run, twice."""
+    """A fresh experiment may be used first by several at once: nobody may create it, or a job's run, twice."""
     processes = [subprocess.Popen([sys.executable, "-c", WRITER, experiment, str(n)], cwd=ROOT) for n in range(2)]
 
     def write(number: int) -> None:

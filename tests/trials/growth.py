@@ -63,7 +63,7 @@ class Cost:
 
 
 def write_books(folder: Path, megabytes: int) -> None:
-    """So much text as files of about _BOOK characters, no two alike."""
+    """Write so many megabytes of text as files of about _BOOK characters, no two alike."""
     draws = Random(megabytes)
     with tempfile.TemporaryDirectory() as world:
         generate(Path(world) / "world", seed=1, books=8, characters=60_000)

@@ -31,7 +31,7 @@ PAGES = (
 )
 """The heads of requests of web pages: of a rebound name, of another origin, of a sandbox, of another port here."""
 PROGRAM = {"Host": "127.0.0.1:{port}"}
-"""That of another user's program."""
+"""The `Host` header of another user's program."""
 _SOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="}
 REFUSED = (400, 401, 403, 404, 405, 411)
 """What says no, and shows nothing."""
@@ -46,7 +46,7 @@ SEAWEED: list[str] = expected(__file__, "SEAWEED")
 _NAME = b"\x0a\x07gptmill"
 """A message whose first field is the bucket's name: of the calls that delete or list."""
 CALLS: dict[str, list[str]] = expected(__file__, "CALLS")
-"""Its gRPC services and those of their calls that tell or delete most."""
+"""SeaweedFS's gRPC services and those of their calls that tell or delete most."""
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def _settings(t: Trial, case: Case) -> Case:
 
 
 def _job(t: Trial, name: str, case: Case, kill: bool = False) -> Path:
-    """Its workspace, at its end; with ``kill`` it is killed at its first checkpoint and started again."""
+    """The workspace of a job that ended; with ``kill`` it is killed at its first checkpoint and started again."""
     workspace = t.work / t.part / re.sub(r"\W+", "-", name)
     workspace.mkdir(parents=True)
     settings = {**_settings(t, case), "workspace": str(workspace), "threads": 1 if t.small else 2}

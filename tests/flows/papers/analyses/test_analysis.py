@@ -319,7 +319,7 @@ def test_an_analysis_costs_two_files_that_are_there() -> None:
 def test_an_analysis_of_another_package_goes_the_whole_way(
     world: tuple[str, str], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """It is its own file alone: the command line offers it, runs its flow with the common form, prints its table."""
+    """An analysis is one file: the command line offers it, runs its flow with the common form, prints its table."""
 
     points = [EntryPoint("pieces", "tests.toy_analysis.pieces:pieces", module.ENTRY_POINTS)]
     monkeypatch.setattr(module, "entry_points", lambda group: points)

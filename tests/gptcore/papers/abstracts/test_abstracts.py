@@ -288,7 +288,7 @@ def paper(title: str, abstract: str, categories: str = "cs.CL") -> Paper:
 
 
 def test_words_of_later_titles_are_looked_at_where_the_abstract_uses_them_one_at_a_time(model: GPT) -> None:
-    """Their first uses in the paper's own abstract, given title and abstract up to there."""
+    """The words' first uses in the paper's own abstract, given title and abstract up to there."""
     one = paper("Zalor: A Slow Kiln", "We fire a Kiln by zalor, then Zalor again")
     found = future_words(model, TOKENIZER, {"we", "study", "a", "slow", "kiln"}, [one])
     assert found["new_words"] == 1.0

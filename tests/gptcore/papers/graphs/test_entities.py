@@ -68,7 +68,7 @@ def test_names_are_found_as_a_plain_search_finds_them(names: list[list[int]], ro
 def test_a_documents_own_names_come_before_others_of_the_same_pieces(
     names: list[list[int]], own: list[list[int]], rows: list[list[int]]
 ) -> None:
-    """As if they stood first in one list of all; the first of them is linked to what the graph does not have."""
+    """Own names count as if they stood first in a list of all; the first is linked to what the graph does not have."""
     its = gazetteer(own)
     its = dataclasses.replace(its, entities=np.arange(100, 100 + len(own)))
     its.entities[0] = -1
