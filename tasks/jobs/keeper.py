@@ -36,9 +36,7 @@ class Keeper(threading.Thread):
     """The thread of one job. Its log lines are its follower's."""
 
     def __init__(self, start_job: Callable[[], Running], grace: float) -> None:
-        """
-        :param grace: see :func:`tasks.jobs.launch.run_job`.
-        """
+        """Keep the job that ``start_job`` starts; ``grace`` is that of :func:`tasks.jobs.launch.run_job`."""
         super().__init__(name="keeper of a job", target=copy_context().run, args=(self._keep,))
         self.lease = threading.Lock()
         """Held by the follower in a `with` statement, which lets go of a lock in one instruction."""

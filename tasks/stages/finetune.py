@@ -144,7 +144,6 @@ class FinetuneRequest(Training[Score]):
         return Work(each * n_tokens, epochs * rows / config.batch_size)
 
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:
-        """What the training's process is told."""
         store, config = self.store, self.config
         vocabulary = own_tokenizer(store, self.checkpoint) if config.ngrams else None
         return {

@@ -132,7 +132,6 @@ class PretrainRequest(Training[Artifact]):
         return min(n, jobs or max(1, slots() // (self.nproc or 1)))
 
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:
-        """What the training's process is told."""
         store, settings = self.store, dict(self.recipe.config)
         teacher = self.distillation.teacher if self.distillation else None
         return {

@@ -24,17 +24,13 @@ class Lineage:
     """What artifacts were made from; for many of them at once, each manifest is read only once."""
 
     def __init__(self, store: Store, known: Iterable[Record] = ()) -> None:
-        """
-        :param known: whose manifests need not be read any more.
-        """
+        """The lineage in ``store``; the manifests of ``known`` records are not read again."""
         self._store = store
         self._manifests: dict[Artifact, Manifest | InputError] = {item.artifact: item.manifest for item in known}
         self._homes: dict[str, Store] = {}
 
     def manifest(self, artifact: Artifact) -> Manifest:
-        """
-        :raises InputError: where it is missing or incomplete.
-        """
+        """The manifest of an artifact; raises InputError where it is missing or incomplete."""
         if artifact not in self._manifests:
             try:
                 self._manifests[artifact] = self._store.manifest(artifact)

@@ -100,9 +100,7 @@ class Renewal:
     """
 
     def __init__(self, beat: Callable[[], None], seconds: float, what: str) -> None:
-        """
-        :param what: what goes on, in words, for the log.
-        """
+        """Call ``beat`` every ``seconds`` from now on; ``what`` says in the log what goes on."""
         self._beat, self._seconds, self._what = beat, seconds, what
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"renewal of {what}", daemon=True)
@@ -253,9 +251,7 @@ class Holder:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def check(self) -> None:
-        """
-        :raises LostLock: another host has taken over.
-        """
+        """Raise :class:`LostLock` where another host has taken over."""
         if not self._holds():
             raise LostLock(f"{self._what}: another host has taken it over; the same call goes on with its result")
 

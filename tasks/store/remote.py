@@ -66,9 +66,7 @@ class RemoteShelf:
 
     @property
     def _fs(self) -> Any:
-        """
-        :raises InputError: the server does not answer, refuses the key or has no such bucket.
-        """
+        """The file system; raises InputError where the server is silent, refuses the key or has no such bucket."""
         require_address(self.root, "--store")
         return self._file_system
 

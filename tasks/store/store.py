@@ -70,9 +70,7 @@ class Store:
     """Artifacts under one address: a local folder or any fsspec URL (`s3://bucket/prefix`, `memory://x`)."""
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
-        """
-        :raises InputError: where the address names a file, or a protocol that fsspec does not know.
-        """
+        """Open a store; raises InputError where ``url`` names a file, or a protocol that fsspec does not know."""
         self._shelf: Shelf = shelf_at(os.fspath(url))
         self.url = self._shelf.root
 

@@ -234,7 +234,6 @@ class AdaptRequest(Training[Artifact]):
         return Work(model.flops_per_token(model.n_ctx, 1.0) * n_tokens, updates)
 
     def job(self, workspace: Path, threads: int) -> dict[str, Any]:
-        """What the training's process is told."""
         return {
             "adapt": self.recipe.config["adapt"],
             "model": str(self.store.local(self.checkpoint, "model")),
