@@ -28,6 +28,13 @@ class Inherited(NamedTuple):
     origin: str
 
 
+class Chosen(NamedTuple):
+    """A preset with a form's overrides, and why it is that one, in words."""
+
+    preset: Preset
+    origin: str
+
+
 def chosen_preset(name: str, overrides: Mapping[str, Any], family: str = DEFAULT, from_task: str = "") -> Preset:
     """The preset of a form, of a family, with the form's overrides applied.
 
@@ -71,7 +78,7 @@ def inherited(preset: str, model: Artifact | None, called: str = "the checkpoint
 
 def preset_on(
     store: Store, checkpoint: Artifact, preset: str, overrides: Mapping[str, Any], from_task: str = ""
-) -> tuple[Preset, str]:
+) -> Chosen:
     """The preset of the family of the model that a form fine-tunes, and why it is that one.
 
     Of a published size the preset `paper` has its column of the paper's tables.
@@ -82,7 +89,8 @@ def preset_on(
     family, (name, origin) = recorded_family(network), inherited(preset, checkpoint)
     if preset == CHECKPOINT and (size := family.size_of(network)):
         overrides = {"shape": size, **overrides}
-    return chosen_preset(name, overrides, DEFAULT if family.ablation else family.name, from_task), origin
+    chosen = chosen_preset(name, overrides, DEFAULT if family.ablation else family.name, from_task)
+    return Chosen(chosen, origin)
 
 
 def with_options(

@@ -26,7 +26,7 @@ from flows.forms.checks import (
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.references import teacher_model
 from flows.forms.requests import Given
-from flows.forms.settings import inherited
+from flows.forms.settings import Chosen, inherited
 from gptcore.base.errors import InputError, require
 from gptcore.config import (
     EncoderConfig,
@@ -180,21 +180,12 @@ def _without(overrides: Mapping[str, Any], *sections: str, taught: bool) -> dict
 
 
 @dataclass(frozen=True)
-class Distilled:
-    """The settings of a student."""
-
-    preset: Preset
-    origin: str
-    """Why it is that preset, in words."""
-
-
-@dataclass(frozen=True)
 class DistilRequest:
     """A student of a model that is there, and tasks to fine-tune both on."""
 
     store: Store
     teacher: Given
-    student: Distilled | None
+    student: Chosen | None
     """None: the teacher's folder has not been looked at yet."""
     datasets_url: str
     tasks: Sequence[Task]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, InheritedPresetName, TaskChoice, field
 from flows.forms.parameters import AnalysisParameters
-from flows.forms.settings import inherited, refuse_setting
+from flows.forms.settings import Chosen, inherited, refuse_setting
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, network_config, preset_named
@@ -17,7 +17,7 @@ from gptcore.config.distillation import check_teacher, student_of
 from gptcore.families import FAMILIES, shape_settings, students
 
 if TYPE_CHECKING:
-    from flows.papers.students.checks import Comparison, Distilled, DistilRequest
+    from flows.papers.students.checks import Comparison, DistilRequest
     from tasks.store.artifact import Artifact
     from tasks.store.store import Store
 
@@ -102,16 +102,14 @@ class DistilParameters(Form):
         checks.check_sources(student.preset, self.tasks, datasets_url)
         return DistilRequest(store, teacher, student, datasets_url, checks.chosen_tasks(self.tasks, datasets_url))
 
-    def student_of(self, store: Store, teacher: Artifact) -> Distilled:
+    def student_of(self, store: Store, teacher: Artifact) -> Chosen:
         """The settings of a teacher's student, and why it is that preset.
 
         :raises InputError: see :meth:`student_preset`.
         """
-        from flows.papers.students.checks import Distilled
-
         name, origin = inherited(self.preset, teacher, "the teacher")
         network = network_config(store.manifest(teacher)["config"]["model"])
-        return Distilled(self.student_preset(name, network, teacher.short), origin)
+        return Chosen(self.student_preset(name, network, teacher.short), origin)
 
     def student_preset(self, name: str, teacher: NetworkConfig, short: str) -> Preset:
         """The preset that the form asks for: the student in its teacher's shape, with fewer layers.
