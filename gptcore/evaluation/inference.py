@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,7 @@ def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dic
     :raises InputError: a broken row, once the rows of the batches before it are answered; a column that the answers
         have as well, or text that no encoding can store.
     """
-    asked, told = itertools.tee(records)
-    answers = model.described(own_example(model.spec, row) for row in asked)
-    for row, answer in zip(told, answers, strict=True):
+    for row, answer in model.answered(records, partial(own_example, model.spec)):
         if "label" in answer:
             label = answer["label"]
             cells = {PREDICTION: label, "probability": answer["probabilities"][label]}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -180,9 +180,7 @@ def check_dataset(
 
 
 _ROWS = 1024  # rows held at a time: enough to sort by length with little padding, few enough to see progress
-
-Answer = tuple[Example, NDArray[np.float32]]
-"""A row, and its logits: (K,) classes, or (C,) choices."""
+Row = TypeVar("Row")
 
 
 class TaskModel:
@@ -214,21 +212,24 @@ class TaskModel:
         """Weights that every position is multiplied with."""
         return sum(part.weight.numel() for part in self._model.modules() if isinstance(part, nn.Linear))
 
-    def answers(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[Answer]:
-        """Every row with its logits, in the order given.
-
-        :param at_once: rows read before the first of them is answered.
-        """
+    def logits(self, examples: Iterable[Example], at_once: int = _ROWS) -> Iterator[NDArray[np.float32]]:
+        """The logits of every row, in the order given: (K,) classes, or (C,) choices."""
         rows = iter(examples)
         while chunk := list(islice(rows, at_once)):
-            yield from zip(chunk, logits_of(self._model, self._rows(chunk), self._device), strict=True)
+            yield from logits_of(self._model, self._rows(chunk), self._device)
+
+    def answered(self, rows: Iterable[Row], read: Callable[[Row], Example]) -> Iterator[tuple[Row, dict[str, Any]]]:
+        """Each row of any kind, as which ``read`` takes an example, and what it is answered with, in bounded memory."""
+        left = iter(rows)
+        while chunk := list(islice(left, _ROWS)):
+            yield from zip(chunk, self.described(map(read, chunk)), strict=True)
 
     def described(
         self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None
     ) -> Iterator[dict[str, Any]]:
         """What each row is answered with, in the order given (:meth:`RowPredictions.described`).
 
-        :param at_once: as in :meth:`answers`.
+        :param at_once: rows read before the first of them is answered.
         :param progress: as in :func:`logits_of`; what it raises ends the work.
         """
         for predictions in self._predicted(examples, at_once, progress):

@@ -142,7 +142,7 @@ def _answer(file: SubmissionFile, model: TaskModel, datasets_url: str, rows: int
     lines = ["index\tprediction\n"]
     examples = iterate_test(model.spec, datasets_url, file.path, file.index)
     predict = form_of(model.spec).predict
-    for number, (_, logits) in enumerate(model.answers(examples)):
+    for number, logits in enumerate(model.logits(examples)):
         lines.append(f"{number}\t{_spelled(file, model.spec, predict(model.spec, logits[None])[0])}\n")
         if progress:
             progress(file.name, number + 1, rows)

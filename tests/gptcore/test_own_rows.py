@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import replace
 from functools import partial
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_both_namings_give_one_answer_a_row(task, models):
 
 def test_probabilities_are_the_softmax_of_the_models_logits(models):
     rows = encoded(*({"premise": "the cat", "hypothesis": text} for text in TEXT.split()))
-    logits = [logits for _, logits in models["mnli"].answers(read_own_rows(models["mnli"].spec, rows))]
+    logits = list(models["mnli"].logits(read_own_rows(models["mnli"].spec, rows)))
     expected = torch.softmax(torch.from_numpy(np.stack(logits)), dim=1).numpy()
     found = [list(answer["probabilities"].values()) for answer in predict_jsonl(models["mnli"], rows)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -309,6 +310,19 @@ def test_parquet_of_json_lines_has_what_every_row_has(tmp_path):
     found = pq.read_table(tmp_path / "a.parquet").to_pylist()
     assert found[0] == {"text": "a", "x": 1, "n": None, "s": {"a": 1, "b": None}, "new": None}
     assert found[1024] == {"text": None, "x": 3.75, "n": 3, "s": {"a": None, "b": [2]}, "new": "b"}
+
+
+def test_rows_of_any_kind_go_with_their_answers_and_few_are_read_before_the_first(models):
+    words = TEXT.split()
+    rows = iter([(number, words[number % len(words)]) for number in range(2500)])
+    answers = models["sst2"].answered(rows, lambda row: Example((row[1],), (), None, "", ""))
+    first = next(answers)
+    assert (first[0], length_hint(rows)) == ((0, words[0]), 2500 - 1024)
+    told = [first, *answers]
+    assert [number for (number, _), _ in told] == list(range(2500))
+    alone = {word: answer["probabilities"]["positive"] for (_, word), answer in told[:50]}
+    assert all(answer["probabilities"]["positive"] == pytest.approx(alone[word]) for (_, word), answer in told)
+    assert len(set(alone.values())) > 5
 
 
 def test_columns_of_parquet_stay_as_they_are_beside_their_answers(models, tmp_path):
