@@ -173,13 +173,8 @@ class PretrainConfig(SteppedConfig):
         if not FAMILIES[name].generates:
             _check_release(self, name, where)
         for told in OF_OBJECTIVES:
-            value = getattr(self, told)
-            if value is not None and told not in FAMILIES[name].objective_settings:
-                those = [known for known in offered() if told in FAMILIES[known].objective_settings]
-                raise InputError(
-                    f"{where}.{told} = {value!r}: {FAMILIES[name].title} does not learn so, "
-                    f"expected a family that does ({', '.join(those)})"
-                )
+            if (value := getattr(self, told)) is not None:
+                require_learnt(told, name, f"{where}.{told} = {value!r}")
 
     def mean_length(self, n_ctx: int) -> float:
         """Tokens of a sequence, over the whole run."""
@@ -211,6 +206,16 @@ class PretrainConfig(SteppedConfig):
 
 OF_OBJECTIVES = tuple(field.name for field in dataclasses.fields(PretrainConfig) if field.metadata.get("objective"))
 """The settings of pre-training that only some objectives read; each family names its own."""
+
+
+def require_learnt(name: str, family: str, place: str) -> None:
+    """See that a family's objective reads a setting of pre-training.
+
+    :raises InputError: it is one of other objectives; names the families that have these.
+    """
+    if name in OF_OBJECTIVES and name not in FAMILIES[family].objective_settings:
+        those = ", ".join(known for known in offered() if name in FAMILIES[known].objective_settings)
+        raise InputError(f"{place}: {FAMILIES[family].title} does not learn so, expected a family that does ({those})")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import derive_seed
 from gptcore.base.settings import check_limits, checked, flatten, setting_field
 from gptcore.config import Preset
+from gptcore.config.training import require_learnt
 from gptcore.nlu.registry import task_spec
 
 Value = int | float | str | bool
@@ -214,8 +215,10 @@ def space_axes(space: Mapping[str, Any], base: Preset, where: str) -> Iterator[A
 def _field(base: Preset, section: str, name: str, place: str) -> dataclasses.Field[Any]:
     """The setting ``name`` of a section of the preset, as that section's class has it.
 
-    :raises InputError: there is none.
+    :raises InputError: there is none, or the objective of the preset's family does not read it.
     """
+    if section == "pretrain":
+        require_learnt(name, base.family, f"{place}.{name}")
     return setting_field(type(getattr(base, section)), name, place)
 
 
