@@ -170,14 +170,15 @@ def replace_settings(config: Settings, values: Any, where: str) -> Settings:
         raise InputError(f"{source}: {message}") from None
 
 
-def setting_field(kind: type[Any], name: str, where: str) -> dataclasses.Field[Any]:
+def setting_field(kind: type[Any], name: str, where: str, owner: str = "") -> dataclasses.Field[Any]:
     """The field of settings that has a name: its annotation is ``float`` or ``int | None``, its metadata the limits.
 
+    :param owner: " of BERT", where the message says whose settings these are.
     :raises InputError: no such field.
     """
     fields = {f.name: f for f in dataclasses.fields(kind) if not f.metadata.get("derived")}
     if name not in fields:
-        raise InputError(f"{where}.{name} is not a setting; {nearest(name, fields)}")
+        raise InputError(f"{where}.{name} is not a setting{owner}; {nearest(name, fields)}")
     return fields[name]
 
 

@@ -36,7 +36,10 @@ def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path, prefect_server
     )
     assert f"'enum': {[*offered(), 'llama']}" in run("-c", form)
     store = ("--store", str(tmp_path / "store"))
+    (tmp_path / "uneven.toml").write_text("[model]\nn_head_keys = 3\n", encoding="utf-8")
     chain = ("--family", "llama", "--tasks", "mrpc,race", "--corpus", books, "--datasets", datasets, *store)
+    (line,) = run("-m", "flows.cli", "pipeline", *chain, "--config", "uneven.toml", code=2).splitlines()
+    assert line == "gptmill: error: --config uneven.toml: model.n_head = 4 is not a multiple of model.n_head_keys = 3"
     board = run("-m", "flows.cli", "pipeline", *chain, "--config", str(tmp_path / "settings.toml"))
     assert "Llama" in board
     scores = next(line for line in board.splitlines() if line.startswith("mrpc")).split()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import preset_named
 from gptcore.config.network import network_config
@@ -92,6 +93,8 @@ def test_its_own_settings_are_a_presets_and_are_recorded() -> None:
     preset = preset_named("demo", {"family": "llama", "model": {"n_head_keys": 1}})
     assert isinstance(preset.model, LlamaConfig)
     assert preset.model.n_head_keys == 1
+    with pytest.raises(InputError, match=r"^a.toml: model.n_head = 4 is not a multiple of model.n_head_keys = 3$"):
+        preset_named("demo", {"family": "llama", "model": {"n_head_keys": 3}}, "a.toml")
     settings = recorded(preset.model)
     assert (settings["family"], settings["n_head_keys"]) == ("llama", 1)
     assert network_config(settings) == preset.model

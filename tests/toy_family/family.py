@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gptcore.base.errors import InputError
 from gptcore.base.settings import derived, size
 from gptcore.config.network import TransformerConfig
 from gptcore.families import Family
@@ -32,3 +33,10 @@ class LlamaConfig(TransformerConfig):
     n_head_keys: int = size(4)
     """How many heads of keys and values there are, each of which several heads of queries share."""
     family: str = derived("llama")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_head % self.n_head_keys:
+            raise InputError(
+                f"model.n_head = {self.n_head} is not a multiple of model.n_head_keys = {self.n_head_keys}"
+            )

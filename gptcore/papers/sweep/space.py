@@ -22,6 +22,7 @@ from gptcore.base.seeds import derive_seed
 from gptcore.base.settings import check_limits, checked, flatten, setting_field
 from gptcore.config import Preset
 from gptcore.config.training import require_learnt
+from gptcore.families import FAMILIES
 from gptcore.nlu.registry import task_spec
 
 Value = int | float | str | bool
@@ -219,7 +220,8 @@ def _field(base: Preset, section: str, name: str, place: str) -> dataclasses.Fie
     """
     if section == "pretrain":
         require_learnt(name, base.family, f"{place}.{name}")
-    return setting_field(type(getattr(base, section)), name, place)
+    owner = f" of {FAMILIES[base.family].title}" if section == "model" else ""
+    return setting_field(type(getattr(base, section)), name, place, owner)
 
 
 def _value(field: dataclasses.Field[Any], value: Any, place: str, ends_range: bool = False) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib.image
 import pytest
+import tomli_w
 
 from flows.cli import main as cli
 from flows.papers.sweep.flow import TrialInputs
@@ -17,6 +18,7 @@ from flows.papers.sweep.forms import SweepParameters
 from gptcore.base.errors import InputError
 from gptcore.config import preset_named
 from gptcore.config.presets import PRESETS, demo
+from gptcore.families import FAMILIES
 from gptcore.papers.sweep.plan import Rung, Trial, read_plan, shortened
 from gptcore.text.parts import read_corpus
 from gptcore.text.tokenizer import Tokenizer
@@ -30,6 +32,7 @@ from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import SWEEPS
 from tests.expected import expected
 from tests.flows.world import OVERRIDES
+from tests.toy_family.family import FAMILY
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -228,6 +231,26 @@ def test_a_command_names_the_file_before_anything_runs(
     assert not (tmp_path / "store").exists()
     assert cli.main(["sweep", str(tmp_path / "none.toml")]) == 2
     assert "none.toml: found nothing there, expected a TOML file" in capsys.readouterr().err
+
+
+def test_a_family_of_another_package_is_swept_by_its_own_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES._theirs, FAMILY.name, FAMILY)  # type: ignore[attr-defined]
+    path, settings = tmp_path / "sweep.toml", {"model": {"n_head": 4}, "pretrain": {"steps": 9}, "family": FAMILY.name}
+    plan = {**BY_BITS, "rungs": 1, "settings": settings, "together": {}}
+    read = read_plan({**plan, "space": {"model": {"n_head_keys": [1, 2, 4]}}}, "a.toml")
+    assert sorted(vars(trial.preset.model)["n_head_keys"] for trial in read.trials) == [1, 2, 4]
+    for axis, words in (
+        ({"n_head_key": [1, 2, 4]}, "space.model.n_head_key is not a setting of Llama; did you mean n_head_keys?"),
+        ({"n_head_keys": [1, 0, 4]}, "space.model.n_head_keys = 0: expected 1 to "),
+        ({"n_head_keys": [1, 3, 4]}, "(model.n_head_keys 3): model.n_head = 4 is not a multiple of model.n_head_keys"),
+    ):
+        path.write_text(tomli_w.dumps({**plan, "space": {"model": axis}}), encoding="utf-8")
+        assert cli.main(["sweep", str(path), "--store", str(tmp_path / "store")]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"gptmill: error: {path}: ")
+        assert words in line
 
 
 def test_the_example_is_a_good_plan() -> None:
