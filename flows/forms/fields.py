@@ -25,7 +25,7 @@ from flows.servers.environment import LIGHT_STORE
 from gptcore.base.addresses import UNRECORDABLE
 from gptcore.base.errors import InputError
 from gptcore.config import PRESETS, FinetuneConfig
-from gptcore.families import offered
+from gptcore.families import FAMILIES, offered
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
 
@@ -33,6 +33,7 @@ _SAID: dict[str, dict[str, Any]] = added_fields() | tomllib.loads(
     Template(Path(__file__).with_name("fields.toml").read_text(encoding="utf-8")).substitute(
         store=LIGHT_STORE,
         tasks=" ".join(REGISTRY | BEYOND),
+        families=", ".join(f"{name} ({FAMILIES[name].learns})" for name in offered()),
         **{f"paper_{field.name}": as_typed(field.default) for field in fields(FinetuneConfig)},
     )
 )

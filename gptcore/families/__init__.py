@@ -54,6 +54,8 @@ class Family:
     objective: str = "gptcore.objectives.next_token:NEXT_TOKEN"
     """What pre-training learns, a :class:`gptcore.objectives.objective.PretrainingObjective`; empty: its
     folders are read, and none is made here."""
+    learns: str = "the next token"
+    """What that objective learns, in words."""
     objective_settings: tuple[str, ...] = ("repeating_steps", "repeating_share")
     """The settings among `OF_OBJECTIVES` (:mod:`gptcore.config.training`) that this objective reads."""
     inputs: str = "gptcore.nlu.inputs:DecoderReader"
@@ -126,9 +128,10 @@ class Family:
         :raises InputError: it cannot.
         """
         if places and not self.places:
+            those = ", ".join(name for name in offered() if FAMILIES[name].places)
             raise InputError(
-                f"{task}: found {self.title}, which answers for a text as a whole; expected an encoder (bert, albert, "
-                "electra), as the answers are places of a text"
+                f"{task}: found {self.title}, which answers for a text as a whole; expected an encoder ({those}), as "
+                "the answers are places of a text"
             )
 
     def titled(self, text: str) -> str:

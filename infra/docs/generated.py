@@ -1,8 +1,8 @@
-"""The pages of the reference that are made of definitions: commands, settings, tasks, Python.
+"""The pages of the reference that are made of definitions: commands, settings, families, tasks, Python.
 
-A fact stands once, where the program reads it: an option in its form's field, a setting in its dataclass, a task in its
-registry's entry, a function's use in its docstring. Here they become Markdown, in `reference/generated/`, which is not
-kept in version control.
+A fact stands once, where the program reads it: an option in its form's field, a setting in its dataclass, a family in
+its file, a task in its registry's entry, a function's use in its docstring. Here they become Markdown, in
+`reference/generated/`, which is not kept in version control.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sphinx.pycode import ModuleAnalyzer
 from flows.cli.main import parser
 from flows.cli.options import Command, CommandParser, add_options, read_commands
 from gptcore.config import PRESETS
+from gptcore.families import FAMILIES, Family, offered
 from gptcore.nlu.registry import BEYOND, REGISTRY, TaskSpec
 
 _HEAD = "<!-- Made by infra/docs/generated.py; do not edit. -->\n"
@@ -30,7 +31,7 @@ def write_pages(source: Path | str) -> None:
     """Write each page that has changed below ``source``, the folder of the pages, and delete those of gone rooms."""
     folder = Path(source) / "reference" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"commands": commands(), "settings": settings(), "tasks": tasks()}
+    made = {"commands": commands(), "settings": settings(), "families": families(), "tasks": tasks()}
     pages = {room: python(room, modules) for room, modules in rooms().items()} | made
     for page in folder.glob("*.md"):
         if page.stem not in pages:
@@ -175,6 +176,25 @@ def _toml(value: Any) -> str:
 
 def _assignments(values: Mapping[str, Any]) -> str:
     return ", ".join(f"`{name} = {_toml(value)}`" for name, value in values.items())
+
+
+# --- families
+
+
+def families() -> Iterator[str]:
+    """Every family that can be pre-trained here, from its file."""
+    yield "# Families\n"
+    yield "What `--family` takes; the first one is the default.\n"
+    head = ("`--family`", "family", "text", "tokenizer", "network", "pre-training learns", "fine-tuning")
+    yield from table((*head, "`model_type`", "sizes"), map(_family, map(FAMILIES.__getitem__, offered())))
+
+
+def _family(family: Family) -> tuple[str, ...]:
+    text = f"{family.reads}, {'as it is' if family.raw_text else 'cleaned'}{', in sentences' * family.sentences}"
+    folders = f"`{family.part('layout').model_type}`" if family.layout else ""
+    tuned = _assignments(family.settings.get("finetune", {})) or "the next token beside the task"
+    kinds = (family.part("tokenizer").kind, family.network_title, family.learns)
+    return f"`{family.name}`", family.title, text, *kinds, tuned, folders, ", ".join(family.shapes)
 
 
 # --- tasks

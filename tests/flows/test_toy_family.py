@@ -34,7 +34,9 @@ def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path, prefect_server
         "import sys; from flows.forms.parameters import PipelineParameters as form; print(form.model_json_schema()); "
         "form(family='llama').check(); assert 'torch' not in sys.modules"
     )
-    assert f"'enum': {[*offered(), 'llama']}" in run("-c", form)
+    schema = run("-c", form)
+    assert f"'enum': {[*offered(), 'llama']}" in schema
+    assert "llama (the next token)" in schema
     store = ("--store", str(tmp_path / "store"))
     (tmp_path / "uneven.toml").write_text("[model]\nn_head_keys = 3\n", encoding="utf-8")
     chain = ("--family", "llama", "--tasks", "mrpc,race", "--corpus", books, "--datasets", datasets, *store)

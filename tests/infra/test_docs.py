@@ -17,7 +17,8 @@ import pytest
 from flows.analyses import analyses
 from flows.cli.main import parser
 from gptcore.base.errors import InputError
-from infra.docs.generated import commands
+from gptcore.families import FAMILIES, offered
+from infra.docs.generated import commands, families
 from tests.flows.world import small_world
 from tests.infra.examples import DOCS, ROOT, blocks_of, differs, is_tutorial, pages, programs, run, run_blocks
 
@@ -180,6 +181,12 @@ def _headings(page: Path) -> Iterator[str]:
 def test_the_reference_tells_of_every_analysis() -> None:
     text = "\n".join(commands())
     assert all(f"\n{name}\n  {each.text.split()[0]}" in text for name, each in analyses().items())
+
+
+def test_the_reference_tells_of_every_family_that_can_be_trained() -> None:
+    rows = [line.split(" | ") for line in families() if line.startswith("| `") and "`--family`" not in line]
+    assert [row[0] for row in rows] == [f"| `{name}`" for name in offered()]
+    assert [row[1] for row in rows] == [FAMILIES[name].title for name in offered()]
 
 
 def test_the_first_page_is_short() -> None:
