@@ -9,7 +9,7 @@ from flows.cli.run import store_of
 from gptcore.base.errors import InputError, require
 
 
-def explain(options: argparse.Namespace) -> None:
+def predict_explained(options: argparse.Namespace) -> None:
     from flows.forms.references import named_task
 
     store = store_of(options)
