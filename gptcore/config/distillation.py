@@ -8,7 +8,7 @@ from functools import partial
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import Checked, setting
-from gptcore.config.network import EncoderConfig, ModelConfig, NetworkConfig
+from gptcore.config.network import NetworkConfig, TransformerConfig
 from gptcore.families import FAMILIES
 
 STARTS = ("teacher", "random")
@@ -112,9 +112,9 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
     if not ours.distillation:
         learners = ", ".join(name for name, family in FAMILIES.items() if family.distillation)
         raise InputError(f"{where}: {ours.title} learns from no teacher; expected one of {learners}")
-    kinds = (EncoderConfig, ModelConfig)
-    if not isinstance(student, kinds) or not isinstance(teacher, kinds) or ours.generates != theirs.generates:
-        kind = "an encoder" if isinstance(student, EncoderConfig) else "a decoder"
+    differ = ours.generates != theirs.generates
+    if not isinstance(student, TransformerConfig) or not isinstance(teacher, TransformerConfig) or differ:
+        kind = "a decoder" if ours.generates else "an encoder"
         raise InputError(f"{where}: found {theirs.title}, expected {kind} as the teacher of {ours.title}")
     if teacher.n_vocab != student.n_vocab:
         raise InputError(f"{where}: its n_vocab is {teacher.n_vocab}, the student's {student.n_vocab}; expected equal")
@@ -122,7 +122,7 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
         raise InputError(f"{where}: its n_ctx is {teacher.n_ctx}, expected the student's {student.n_ctx} or more")
     if config.tells_layers and not student.n_layer:
         raise InputError("model.n_layer = 0: expected 1 or more, where single layers are told")
-    if isinstance(student, EncoderConfig) and config.tells_words and not student.words:
+    if config.tells_words and not student.words:
         raise InputError(
             f"model.words = False: {ours.title} learns words; expected True, or 0 as distil.soft_weight and word_weight"
         )
@@ -145,7 +145,7 @@ def check_teacher(config: DistilConfig, student: NetworkConfig, teacher: Network
         mine, its = (getattr(network, name, None) for network in (student, teacher))
         if mine != its:
             raise InputError(f"{where}: its {name} is {its}, the student's {mine}; expected equal, or {otherwise}")
-    if isinstance(teacher, EncoderConfig) and config.soft_weight and not teacher.words:
+    if config.soft_weight and not teacher.words:
         raise InputError(f"{where}: {theirs.title} has no head that tells words; expected distil.soft_weight = 0")
 
 
@@ -171,5 +171,4 @@ def student_of(teacher: NetworkConfig, student: NetworkConfig, n_layer: int) -> 
     """
     names = (*_TAKEN, "n_vocab", "n_ctx", "init_std", "embd_pdrop", "attn_pdrop", "resid_pdrop")
     shared = {name: getattr(teacher, name) for name in names if hasattr(student, name)}
-    assert isinstance(student, EncoderConfig | ModelConfig), "of a family that learns from a teacher"
-    return dataclasses.replace(student, **shared, n_layer=n_layer)
+    return dataclasses.replace(student, **{**shared, "n_layer": n_layer})

@@ -30,6 +30,8 @@ class NetworkConfig(Checked):
     section = "model"
     shapes = ("", "")
     """The size in short and in words, of the settings by their names."""
+    words = True
+    """Whether it tells words, as each does but an encoder without that head."""
     n_vocab: int = size(40_478)
     """How many words and pieces there are; the released vocabulary has 40 478 (original code)."""
     n_special: int = size(0, least=0)

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_object, write_bytes_atomic, write_json_atomic
 from gptcore.base.settings import LARGEST_SIZE, recorded
-from gptcore.config import EncoderConfig, NetworkConfig, network_config
+from gptcore.config import NetworkConfig, network_config
 from gptcore.config.training import NGRAM_PIECES
 from gptcore.families import FAMILIES
 from gptcore.models.cpu import dropout
@@ -335,9 +335,7 @@ class EncoderClassificationModel(Classifier):
 
     @classmethod
     def network_settings(cls, config: NetworkConfig, **changes: Any) -> NetworkConfig:
-        return super().network_settings(
-            without_heads(config) if isinstance(config, EncoderConfig) else config, **changes
-        )
+        return super().network_settings(without_heads(config), **changes)
 
     @property
     def network(self) -> Encoder:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
+from gptcore.base.settings import Settings
 from gptcore.config import EncoderConfig, PretrainConfig
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
 from gptcore.models.network import LayerStates, Network
@@ -260,11 +261,10 @@ class Encoder(Network):
         return self.config.flops_per_token(n_positions, PretrainConfig().share_of_masked)
 
 
-def without_heads(config: EncoderConfig) -> EncoderConfig:
+def without_heads(config: Settings) -> Settings:
     """The settings of the network that is fine-tuned: nothing in it serves pre-training alone."""
     heads = ("words", "pair", "replaced", "entity_head")
-    none: dict[str, Any] = {name: False for name in heads if hasattr(config, name)}
-    return dataclasses.replace(config, **none)
+    return dataclasses.replace(config, **{f.name: False for f in dataclasses.fields(config) if f.name in heads})
 
 
 def draw_weights(network: nn.Module, std: float, generator: torch.Generator | None) -> None:

@@ -31,6 +31,7 @@ from gptcore.papers.students.distillation import (
 )
 from gptcore.papers.students.losses import WordScores, fused_soft_target_loss
 from tests.expected import expected as table_of
+from tests.toy_family.family import FAMILY, LlamaConfig
 
 V, B, T = 37, 3, 10
 SIZES: dict[str, Any] = {
@@ -335,6 +336,20 @@ def test_a_teacher_that_does_not_fit_is_refused(what: str) -> None:
     with pytest.raises(InputError, match=message.replace("$LEARNERS", learners)) as refused:
         check_teacher(config, student, teacher, "--teacher 0123")
     assert "\n" not in str(refused.value)
+
+
+def test_a_decoder_of_another_package_teaches_one_with_weights_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES._theirs, FAMILY.name, FAMILY)  # type: ignore[attr-defined]
+    teacher, random = LlamaConfig(**SIZES, n_layer=4, n_head_keys=1), DistilConfig(start="random")
+    check_teacher(random, GPT_STUDENT, teacher, "")
+    trained, objective = objective_of(GPT_STUDENT, network(teacher, 0), random, NEXT_TOKENS)
+    loss, _ = objective(next_tokens())
+    loss.backward()
+    assert all(part.grad is not None for part in trained.network.parameters())
+    with pytest.raises(InputError, match=r"^here: its .* expected equal, or distil.start = random$"):
+        check_teacher(DistilConfig(), GPT_STUDENT, teacher, "here")
+    with pytest.raises(InputError, match=r"^here: found Llama, expected an encoder as the teacher of DistilBERT$"):
+        check_teacher(random, DISTILBERT, teacher, "here")
 
 
 @pytest.mark.parametrize(("settings", "message"), table_of(__file__, "test_settings_that_teach_nothing_are_refused"))
