@@ -1,8 +1,7 @@
 """One file over HTTP, resumed where it broke off, in the place it belongs only when it is whole and right.
 
 What has arrived lies beside it as ``NAME.part``, with the server's word on which version it is part of (``ETag``, date,
-size) as ``NAME.part.json``. A server that ignores ranges, or has another version by now, makes it start again. (fsspec
-and pooch, which could do the rest of this, fetch a file that broke off anew from its first byte.)
+size) as ``NAME.part.json``. A server that ignores ranges, or has another version by now, makes it start again.
 """
 
 from __future__ import annotations

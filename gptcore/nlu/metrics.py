@@ -1,7 +1,5 @@
 """The headline number of each task and the ones beside it, as fractions (correlations in -1..1), and standard errors.
 
-Written out: to import the libraries that have them (the tests' twins) takes a job longer than many a fine-tune's epoch.
-
 How far a score would move on other rows of the same kind is the bootstrap's standard error of the headline metric. Rows
 are drawn with replacement and scored again (Efron 1979). For the metrics of classes that comes down to redrawing the
 table of counts, so that 40 000 rows cost as little as 400. It says nothing of what another fine-tuning seed would do:

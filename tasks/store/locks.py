@@ -4,9 +4,6 @@ On one host `flock` decides, which the kernel drops with the process that held i
 is up to the file system and how it is mounted, so its processes are known by a record and its heartbeat: other hosts
 cannot ask the kernel whether a process lives, but they do see that a file changes. Whoever has one renews it as long as
 its process lives (:class:`Renewal`).
-
-`filelock.SoftFileLease` (4.2.11, tried) is no substitute: it takes over from a dead holder by exchanging two names,
-which NFS refuses, and there a killed process' claim is never taken over, not even on its own host.
 """
 
 from __future__ import annotations

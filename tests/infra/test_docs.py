@@ -131,6 +131,14 @@ def _is_command(arguments: list[str]) -> bool:
     return True
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_what_a_page_names_of_the_code_is_there(page: Path) -> None:
+    """All but what papers' rooms have, each of which may be taken out."""
+    named = re.findall(r"`((?:gptcore|tasks|flows|infra|tests)/[\w./-]+)`", page.read_text(encoding="utf-8"))
+    asked = (path for path in named if "NAME" not in path and not re.search("/papers/|/_build/", path))
+    assert [path for path in asked if not (ROOT / path).exists()] == []
+
+
 def test_the_first_page_and_each_tutorial_have_commands_that_are_run() -> None:
     tutorials = [page for page in pages() if is_tutorial(page)]
     assert len(tutorials) >= 4

@@ -124,8 +124,8 @@ def source_files(spec: TaskSpec, datasets_url: str) -> list[str]:
 def _held_out(spec: TaskSpec, examples: list[Example], split: str) -> list[Example]:
     """Train or dev share of a file that holds both, in the very rows and order of the original code.
 
-    This is what scikit-learn's ``train_test_split`` draws, without its two seconds of import. Of rows in groups as many
-    whole groups are drawn as hold that many rows.
+    This is what scikit-learn's ``train_test_split`` draws. Of rows in groups as many whole groups are drawn as
+    hold that many rows.
     """
     if spec.holdout is None or split == "test":
         return examples

@@ -2,8 +2,7 @@
 
 Random search (Bergstra and Bengio 2012, "Random search for hyper-parameter optimization") on a Latin hypercube (McKay,
 Beckman and Conover 1979): each axis is cut into as many equal parts as there are trials, and each part is drawn from
-once, so that few trials cover every axis. Each axis has seeds of its own: another axis leaves its draws as they are,
-which a sampler of the whole cube (scipy.stats.qmc.LatinHypercube) does not.
+once, so that few trials cover every axis. Each axis has seeds of its own: another axis leaves its draws as they are.
 """
 
 from __future__ import annotations
