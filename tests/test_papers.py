@@ -71,7 +71,7 @@ def run(words: list[str], where: Path, environment: dict[str, str]) -> subproces
 
 
 def test_the_rooms_are_those_that_the_layers_have() -> None:
-    assert {"abstracts", "analyses", "graphs", "prompting", "storyworld", "students", "sweep"} == set(ROOMS)
+    assert {"abstracts", "analyses", "electra", "graphs", "prompting", "storyworld", "students", "sweep"} == set(ROOMS)
 
 
 @pytest.mark.slow

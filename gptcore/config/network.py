@@ -19,8 +19,6 @@ if typing.TYPE_CHECKING:
 LAYER_NORM_EPSILON = 1e-5  # original code
 SHARINGS = ("none", "attention", "feed-forward", "all")
 ACTIVATIONS = ("gelu", "gelu_new")
-GENERATOR_SHARE = 1 / 4
-"""The generator's width as a share of the discriminator's: that of ELECTRA's small and large models (Table 6)."""
 
 
 @dataclass(frozen=True)
@@ -273,39 +271,13 @@ class EncoderConfig(TransformerConfig):
         return told * self.width_of_words * (self.n_embd + rows) if self.words else 0
 
     def share_told(self, settings: PretrainConfig) -> float:
-        """The share of the positions that the word head predicts: the masked ones, or all with all-tokens-mlm."""
-        return 1.0 if settings.replaced_objective == "all-tokens-mlm" else settings.share_of_masked
-
-    def pretraining_flops_per_token(self, n_positions: float, settings: PretrainConfig) -> float:
-        """The operations of one token in a pre-training, with those of ELECTRA's generator, which is trained, too."""
-        flops = super().pretraining_flops_per_token(n_positions, settings)
-        if not self.replaced and settings.replaced_objective is None:
-            return flops
-        generator = generator_config(self, settings.generator_share or GENERATOR_SHARE)
-        return flops + generator.flops_per_token(n_positions, settings.share_of_masked)
+        """The share of the positions that the word head predicts, the masked ones."""
+        return settings.share_of_masked
 
 
 def _weights_of_blocks(config: TransformerConfig) -> int:
     """How many weights multiply a token in all blocks, each of four matrices of attention and two of feed-forward."""
     return config.n_layer * (4 * config.n_embd**2 + 2 * config.n_embd * config.n_inner)
-
-
-def generator_config(config: EncoderConfig, share: float) -> EncoderConfig:
-    """The generator beside a discriminator: as deep, narrower, with the same embeddings (ELECTRA, section 3.2)."""
-    n_head = max(1, round(config.n_head * share))
-    n_embd = config.n_embd // config.n_head * n_head  # heads as wide as the discriminator's (original code)
-    E = config.width_of_words
-    return dataclasses.replace(
-        config,
-        n_head=n_head,
-        n_embd=n_embd,
-        n_inner=max(1, round(config.n_inner * share)),
-        n_embd_words=None if n_embd == E else E,
-        words=True,
-        pooler=False,
-        pair=False,
-        replaced=False,
-    )
 
 
 def network_config(settings: Any, where: str = "model") -> NetworkConfig:

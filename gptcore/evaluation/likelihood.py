@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -248,12 +247,11 @@ class PseudoLikelihood:
 
 
 def encoder_likelihood(folder: str, pieces: Specials | None) -> PseudoLikelihood:
-    """The likelihood of the encoder in a folder, of ELECTRA's the generator's, which lies inside of its folder.
+    """The likelihood of the encoder in a folder.
 
     :raises InputError: no model, or one that predicts no masked words.
     """
-    generator = Path(folder, "generator")
-    model = load_model(str(generator) if generator.is_dir() else folder)
+    model = load_model(folder)
     title = FAMILIES[model.config.family].title
     if not isinstance(model, Encoder) or not model.config.words or pieces is None:
         raise InputError(f"{folder}: found {title} without a head for masked words, expected one that predicts them")

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from gptcore.config import EncoderConfig, LSTMConfig, ModelConfig
-from gptcore.config.network import GENERATOR_SHARE, generator_config
+from gptcore.papers.electra.config import GENERATOR_SHARE, generator_config
 from tests.benchmarks.learners import Learner
 from tests.benchmarks.step import as_transformers as decoder_settings
 

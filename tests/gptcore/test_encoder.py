@@ -18,13 +18,11 @@ from torch import Tensor, nn
 from gptcore import load_model
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig
-from gptcore.config.network import generator_config
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import sinusoids
 from gptcore.models.network import load_language_model
-from gptcore.objectives.replaced import Detection
 from tests.expected import expected as table_of
 from tests.gptcore.test_parity import assert_agree
 
@@ -235,27 +233,6 @@ def test_weights_are_drawn_within_two_deviations() -> None:
     assert float(words.std()) == pytest.approx(0.02 * 0.8796, rel=0.03)  # of a normal distribution cut off at two
     again = [Encoder(model.config, torch.Generator().manual_seed(3)).state_dict() for _ in range(2)]
     assert all(torch.equal(again[0][name], again[1][name]) for name in again[0])
-
-
-def test_a_generator_shares_its_discriminators_embeddings() -> None:
-    electra = FAMILIES["electra"]
-    sizes = {**electra.settings["model"], **electra.shapes["electra-small"], "n_layer": 2}
-    small = EncoderConfig(n_vocab=V, n_ctx=16, **sizes, family="electra")
-    narrow = generator_config(small, 0.25)
-    assert (narrow.n_head, narrow.n_embd, narrow.n_inner, narrow.n_layer, narrow.n_embd_words) == (1, 64, 256, 2, 128)
-    both = Detection(Encoder(small), 0.25).eval()
-    assert both.generator.embeddings is both.discriminator.embeddings
-    given = sequences(V, T)
-    both.replaced_scores(**given).sum().backward()
-    gradient = both.generator.embeddings.words.weight.grad
-    assert gradient.abs().sum() > 0
-    places = torch.tensor([1, 5])
-    assert both.word_scores(**given, places=places).shape == (2, V)
-    ids = {id(parameter) for parameter in both.parameters()}
-    counted = sum(p.numel() for p in both.parameters())
-    apart = both.generator.num_parameters + both.discriminator.num_parameters
-    assert len(ids) == len(list(both.parameters()))
-    assert counted == apart - sum(p.numel() for p in both.discriminator.embeddings.parameters())
 
 
 def test_what_is_no_encoder_is_refused() -> None:

@@ -15,14 +15,14 @@ from safetensors.torch import load_file, save_file
 
 from gptcore import Tokenizer, load_model
 from gptcore.base.errors import InputError
-from gptcore.config import EncoderConfig
-from gptcore.config.network import generator_config
+from gptcore.config import EncoderConfig, network_config
 from gptcore.families import FAMILIES
 from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.files.layout import export_classifier, export_hugging_face
 from gptcore.nlu import task_spec
 from gptcore.nlu.forms import form_of
+from gptcore.papers.electra.config import generator_config
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
@@ -35,7 +35,7 @@ SENTENCE_PIECES = SentencePieceTokenizer.train(TEXTS, 10)
 SHAPE: dict[str, Any] = {"n_ctx": 16, "n_layer": 3, "n_head": 2, "n_embd": 16, "n_inner": 24}
 BERT = EncoderConfig(n_vocab=PIECES.n_vocab, **SHAPE)
 ALBERT, ELECTRA, DISTILBERT = (
-    EncoderConfig(**{"n_vocab": words.n_vocab, **SHAPE, **FAMILIES[name].settings["model"], "family": name, **narrow})
+    network_config({"n_vocab": words.n_vocab, **SHAPE, **FAMILIES[name].settings["model"], "family": name, **narrow})
     for name, words, narrow in (
         ("albert", SENTENCE_PIECES, {"n_embd_words": 8}),
         ("electra", PIECES, {"n_embd_words": 8}),

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import gptcore.evaluation.ngram as ngram
 from gptcore.base.errors import InputError
 from gptcore.data.shards import Shards, write_shards
-from gptcore.evaluation.likelihood import PseudoLikelihood, encoder_likelihood, pseudo_perplexity
+from gptcore.evaluation.likelihood import PseudoLikelihood, pseudo_perplexity
 from gptcore.evaluation.ngram import UnigramModel
 from gptcore.models.encoder import Encoder
-from gptcore.objectives.replaced import Detection
 from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.gptcore.tiny_tasks import CLS, PIECES, SEP, config
 
@@ -180,17 +179,6 @@ def test_pseudo_perplexity_is_of_pieces_and_words(encoder: Encoder) -> None:
     assert found["pseudo_word_perplexity"] == pytest.approx(math.exp(nats / 6))
     with pytest.raises(InputError, match="text: found no word, expected one or more"):
         pseudo_perplexity(likelihood, words, ["\n"])
-
-
-def test_of_electra_the_generator_is_asked(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    both = Detection(Encoder(config("electra")), 0.5)
-    both.discriminator.save(tmp_path)
-    with pytest.raises(InputError, match="found ELECTRA without a head for masked words, expected one that predicts"):
-        encoder_likelihood(str(tmp_path), PIECES)
-    both.generator.save(tmp_path / "generator")
-    found = encoder_likelihood(str(tmp_path), PIECES).log_probabilities([[0, 1, 2]])
-    assert found[0] == pytest.approx(plain(both.generator.eval(), [1, 2]), abs=1e-4)
 
 
 def test_a_unigram_model_knows_counts_alone(tmp_path: Path) -> None:

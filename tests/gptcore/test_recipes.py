@@ -15,7 +15,7 @@ from gptcore.config import EncoderConfig, preset_named
 from gptcore.config.operations import operations_of_update
 from gptcore.models.encoder import Encoder
 from gptcore.nlu.registry import task_spec
-from gptcore.objectives.replaced import REPLACED_TOKENS, Detection
+from gptcore.papers.electra.replaced import REPLACED_TOKENS, Detection
 from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig, TransEConfig
 from gptcore.training.finetune import FinetuneJob, task_model
 from tests.expected import expected

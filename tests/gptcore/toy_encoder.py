@@ -14,7 +14,7 @@ from gptcore.config import ModelConfig, PretrainConfig
 from gptcore.families import FAMILIES, Family
 from gptcore.models.cpu import dropout
 from gptcore.models.network import LanguageModel, initialise
-from gptcore.objectives.replaced import ReplacedTokens
+from gptcore.papers.electra.replaced import ReplacedTokens
 
 
 class ToyEncoder(LanguageModel):

@@ -1,4 +1,4 @@
-"""Hugging Face's folders of encoders: BERT's, ALBERT's and ELECTRA's differ in names and in what layers share.
+"""Hugging Face's folders of encoders: those of one family differ from another's in names and in what layers share.
 
 read    config.json, model.safetensors or the older pytorch_model.bin
 write   config.json, model.safetensors, and the tokenizer's files
@@ -48,7 +48,7 @@ class TaskNetwork(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderLayout(Layout):
-    """What tells the folders of one family of encoders from those of another; the values are in `encoders.toml`."""
+    """What tells the folders of one family of encoders from those of another; the values are in tables beside it."""
 
     sizes: Mapping[str, str]
     """Our settings -> theirs."""
@@ -250,7 +250,14 @@ class EncoderLayout(Layout):
 
 
 _TABLES = read_table(__file__, "encoders.toml")
-BERT, ALBERT, ELECTRA, DISTILBERT = (
-    EncoderLayout(model_type=name, family=name, **_TABLES["shared"] | _TABLES[name])
-    for name in ("bert", "albert", "electra", "distilbert")
-)
+
+
+def encoder_layout(family: str, table: Mapping[str, Any]) -> EncoderLayout:
+    """The folders of a family, which transformers calls by the same name.
+
+    :param table: the fields in which they are not as BERT's.
+    """
+    return EncoderLayout(model_type=family, family=family, **_TABLES["shared"] | table)
+
+
+BERT, ALBERT, DISTILBERT = (encoder_layout(name, _TABLES[name]) for name in ("bert", "albert", "distilbert"))

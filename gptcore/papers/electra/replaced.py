@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import PretrainConfig
-from gptcore.config.network import GENERATOR_SHARE, generator_config
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.machine.device import order_unchecked
@@ -28,6 +27,7 @@ from gptcore.models.network import Network
 from gptcore.objectives.masked import Counted, told
 from gptcore.objectives.masked_data import Hiding, MaskedData, held_out_batches, unigram_entropy
 from gptcore.objectives.objective import PretrainingObjective, Text, summed_metrics
+from gptcore.papers.electra.config import GENERATOR_SHARE, generator_config
 
 WEIGHT = 50.0
 """The weight of the discriminator's loss (section 3.2, "lambda")."""
