@@ -1,8 +1,8 @@
-"""Stages that score a finished model: `evaluation`, `speed`, `held-out`, `zero-shot` and `blimp`.
+"""Stages that score a finished model: `evaluation`, `held-out`, `zero-shot` and `blimp`.
 
-A fine-tuned model is scored on one split of its task, and timed on one core, as it is and as ONNX. A pre-trained model
-is scored on held-out text, also by an objective that it was not trained for; one state of it answers by the heuristics
-of GPT-1's section 5, and prefers one sentence of each minimal pair, as n-grams do, too.
+A fine-tuned model is scored on one split of its task. A pre-trained model is scored on held-out text, also by an
+objective that it was not trained for; one state of it answers by the heuristics of GPT-1's section 5, and prefers one
+sentence of each minimal pair, as n-grams do, too.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from gptcore.evaluation.ngram import NgramModel, UnigramModel
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
 from gptcore.text.tokenizer import Tokenizer
-from tasks.jobs.launch import run_job
 from tasks.jobs.parallel import partition_map
 from tasks.report.score import ZeroShot, zero_shot_of
 from tasks.stages.corpus import ORDERS, SMALL, local_shards
-from tasks.stages.stage import JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
-from tasks.stages.table import STAGES
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import DatasetCounts
-from tasks.store.lineage import load_tokenizer, model_folder, tokenizer_of
+from tasks.store.lineage import load_tokenizer, model_folder
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
@@ -62,28 +60,6 @@ def score_model(
 
     item = f"{model.short} on {split}"
     return build(store, recipe, produce, "evaluation", lambda made: f"{100 * made['score']:.1f}", item, "score").counts
-
-
-@task(name="speed", task_run_name="speed {model.short}", **JOB_OPTIONS)
-def measure_speed(store: Store, model: Artifact, dataset: Artifact) -> dict[str, Any]:
-    """Milliseconds a row, rows a second, bytes, memory (:mod:`gptcore.evaluation.speed`), as they were measured once.
-
-    :param dataset: the encoded rows of the model's task.
-    :raises InputError: a model that cannot be exported so.
-    """
-    recipe = recipe_of("speed", {}, {"model": model, "dataset": dataset})
-
-    def produce(workspace: Path) -> dict[str, Any]:
-        job = {
-            "model": str(store.local(model, "model")),
-            "tokenizer": str(store.local(tokenizer_of(store, model))),
-            "dataset": str(store.local(dataset)),
-            "workspace": str(workspace),
-        }
-        return run_job(STAGES["speed"].job, job, workspace, on_metrics=lambda records: None)
-
-    timed = "{torch[milliseconds]:.2f} ms a row, as ONNX {onnx[milliseconds]:.2f}"
-    return build(store, recipe, produce, "speed", timed.format_map, model.short, "model", ("exported",)).counts
 
 
 @task(name="held-out", task_run_name="held-out {checkpoint.short}, pairs {pairs}", **STAGE_OPTIONS)

@@ -14,7 +14,7 @@ from flows.papers.students import analyses as analysis
 from flows.papers.students.forms import StudentsParameters
 from flows.trainings.grid import arms_of
 from gptcore.base.errors import InputError
-from gptcore.evaluation.speed import KINDS
+from gptcore.papers.students.speed import KINDS
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.rows import Row
 from tasks.store.artifact import Artifact

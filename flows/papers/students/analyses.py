@@ -30,10 +30,10 @@ from gptcore.families import FAMILIES
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.published import DISTILLED, WITHOUT
 from gptcore.nlu.registry import BEYOND, REGISTRY
+from tasks.papers.students.stages import measure_speed
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
 from tasks.report.rows import Row, one_decimal
-from tasks.stages.evaluation import measure_speed
 from tasks.stages.training import Distillation, network_of
 from tasks.store.counts import PretrainCounts
 

@@ -1,1 +1,3 @@
-"""Students that learn from a teacher: DistilBERT's and TinyBERT's objectives, and rows augmented by a model."""
+"""Students that learn from a teacher: DistilBERT's and TinyBERT's objectives, rows augmented by a model, and how fast
+a model answers.
+"""

@@ -18,13 +18,13 @@ from flows.papers.students.flow import distil
 from flows.papers.students.forms import DistillationParameters, DistilParameters, StudentsParameters
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, network_config, preset_named
-from gptcore.evaluation import speed
-from gptcore.evaluation.speed import KINDS
 from gptcore.families import FAMILIES
 from gptcore.machine.process import StopRequest
+from gptcore.papers.students import speed
+from gptcore.papers.students.speed import KINDS
 from gptcore.training.pretrain import PretrainJob
+from tasks.papers.students.stages import measure_speed
 from tasks.report.leaderboard import Leaderboard
-from tasks.stages.evaluation import measure_speed
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, teacher_of
 from tasks.store.references import checkpoint_label, pretrained_model, teacher_model

@@ -1,6 +1,6 @@
 """How fast a fine-tuned classifier answers on one core, and what it takes: a job.
 
-    python -m gptcore.evaluation.speed JOB.json
+    python -m gptcore.papers.students.speed JOB.json
 
 JOB.json: {"model": folder of a fine-tuned model, "tokenizer": its folder, "dataset": folder of its encoded task,
 "workspace": folder}.

@@ -1,0 +1,1 @@
+"""Students beside their teacher: the stage that measures how fast a model answers."""
