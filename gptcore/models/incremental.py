@@ -8,7 +8,7 @@ several texts at once, each of its own length and as if it were alone. The Trans
 values, so that a token costs one position's work instead of S positions'.
 Its positions come in before the first layer, or turn the keys, so a cached key belongs to its position for good: a text
 that outgrows n_ctx cannot be moved along by one. Its newest half is encoded again from position 0, which costs one pass
-every n_ctx / 2 tokens. The LSTM keeps its state and has no such bound.
+every n_ctx / 2 tokens.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gptcore.families import FAMILIES
 from gptcore.models.context import Context
 from gptcore.models.decoder import Decoder
-from gptcore.models.lstm import LSTM
 from gptcore.models.network import LanguageModel
 from gptcore.models.products import Packed, linear, packed
 
@@ -91,7 +89,7 @@ class Reader(ABC):
         """Take in new ids of the texts ``rows``: their states, [b, T, D], right-padded; an empty text takes in none."""
 
 
-def _padded(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def padded(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Ids of different lengths as one table [B, T], right-padded with 0, and their lengths [B], on the CPU."""
     lengths = [len(ids) for ids in texts]
     longest = max(lengths)
@@ -110,7 +108,7 @@ def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0, width: int 
 
     :param model: in eval mode.
     :param kept: of each text, so much of what is first read (as far as it goes) stays in sight when the text outgrows
-        n_ctx, if it takes no more than half of that; the LSTM has no such bound.
+        n_ctx, if it takes no more than half of that; a network that keeps one state has no such bound.
     :param width: positions that the reader has room for, of texts that are spread afterwards; None: n_ctx.
     """
     reader: Reader = FAMILIES[model.config.family].part("reader")(model, batch, kept, width)
@@ -281,53 +279,5 @@ class TransformerReader(Reader):
         return int(self._cache.lengths.max()) + n_new <= self._cache.keys.shape[2]
 
     def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
-        tokens, counts = _padded(texts, self._device)
+        tokens, counts = padded(texts, self._device)
         return step(self._fast, tokens, self._cache.of(rows), counts)
-
-
-class LSTMReader(Reader):
-    """Carries the recurrent states along."""
-
-    def __init__(self, model: LSTM, batch: int, kept: int = 0, width: int | None = None) -> None:
-        super().__init__(model, batch)
-        self._model = model
-        weight = model.tokens.weight
-        self._hidden, self._cell = (weight.new_zeros(1, batch, model.config.n_units) for _ in range(2))
-
-    def spread(self, rows: Sequence[int], room: int) -> LSTMReader:
-        """A reader of texts that begin as these ``rows``; an LSTM's state has room for any number of further ids."""
-        other = LSTMReader(self._model, 0)
-        other._batch = len(rows)
-        chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
-        other._hidden, other._cell = (state.index_select(1, chosen) for state in (self._hidden, self._cell))
-        return other
-
-    @staticmethod
-    def position_bytes(model: LSTM) -> int:
-        """0 bytes a position, as an LSTM keeps one state of a whole text."""
-        return 0
-
-    @property
-    def longest(self) -> int:
-        """1, as an LSTM keeps one state of a text of any length."""
-        return 1
-
-    def logits(self, states: Tensor) -> Tensor:
-        return self._model.logits(states)
-
-    def _has_room(self, n_new: int) -> bool:
-        return True
-
-    def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
-        tokens, counts = _padded(texts, self._device)
-        taking = counts.nonzero()[:, 0]  # a packed sequence has one step at least
-        chosen = torch.arange(self._batch)[rows][taking].to(self._device)
-        before = self._hidden[:, chosen], self._cell[:, chosen]
-        packed = pack_padded_sequence(
-            self._model.tokens(tokens[taking.to(self._device)]), counts[taking], batch_first=True, enforce_sorted=False
-        )
-        outputs, (self._hidden[:, chosen], self._cell[:, chosen]) = self._model.recurrent(packed, before)
-        units, _ = pad_packed_sequence(outputs, batch_first=True, total_length=tokens.shape[1])
-        states = units.new_zeros(*tokens.shape, self._model.config.n_embd)
-        states[taking.to(self._device)] = self._model.projection(units)  # (b, T, units) -> (b, T, D)
-        return states

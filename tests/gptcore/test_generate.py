@@ -13,10 +13,10 @@ from gptcore.evaluation import generate as generation
 from gptcore.evaluation.generate import generate, generate_batch, generate_ids, penalised, sample
 from gptcore.machine.rng import generator
 from gptcore.models.incremental import Cache, open_reader, step
-from gptcore.models.lstm import LSTM
 from gptcore.models.network import LanguageModel
 from gptcore.models.products import Packed, linear, packed
 from gptcore.models.transformer import GPT
+from gptcore.papers.analyses.lstm import LSTM
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 

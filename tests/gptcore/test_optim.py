@@ -17,8 +17,8 @@ from gptcore.config import FinetuneConfig, LSTMConfig, PretrainConfig
 from gptcore.machine import process
 from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
 from gptcore.models.encoder import Encoder
-from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
+from gptcore.papers.analyses.lstm import LSTM
 from gptcore.training import finetune
 from gptcore.training.optim import (
     Rated,

@@ -25,12 +25,12 @@ from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.evaluation.inference import predict_jsonl, predict_records, text_perplexity
 from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.tables import write_table
-from gptcore.models.lstm import LSTM
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import example_text, labelled_rows, own_example, own_table, read_own_rows
 from gptcore.nlu.readers import Example, Record
 from gptcore.nlu.registry import REGISTRY, TaskSpec, task_spec
+from gptcore.papers.analyses.lstm import LSTM
 from gptcore.text.bpe import WordTokenizer
 from tests.expected import expected
 from tests.gptcore.tiny_glue import TEXT, save_model, tokenizer

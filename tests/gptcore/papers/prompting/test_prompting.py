@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
 from gptcore.models import incremental
-from gptcore.models.lstm import LSTM
 from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import REGISTRY, PromptTemplate
+from gptcore.papers.analyses.lstm import LSTM
 from gptcore.papers.prompting.items import (
     FreeForm,
     Graded,

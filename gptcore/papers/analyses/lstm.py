@@ -9,13 +9,16 @@ on its embedding and on a sub-layer's output.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gptcore.config import LSTMConfig
 from gptcore.models.cpu import dropout
+from gptcore.models.incremental import Reader, padded
 from gptcore.models.network import LanguageModel, initialise
 from gptcore.models.products import Linear
 
@@ -56,3 +59,51 @@ class LSTM(LanguageModel):
         projection the layer's.
         """
         return [list(self.tokens.parameters()), [*self.recurrent.parameters(), *self.projection.parameters()]]
+
+
+class LSTMReader(Reader):
+    """Carries the recurrent states along."""
+
+    def __init__(self, model: LSTM, batch: int, kept: int = 0, width: int | None = None) -> None:
+        super().__init__(model, batch)
+        self._model = model
+        weight = model.tokens.weight
+        self._hidden, self._cell = (weight.new_zeros(1, batch, model.config.n_units) for _ in range(2))
+
+    def spread(self, rows: Sequence[int], room: int) -> LSTMReader:
+        """A reader of texts that begin as these ``rows``; an LSTM's state has room for any number of further ids."""
+        other = LSTMReader(self._model, 0)
+        other._batch = len(rows)
+        chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
+        other._hidden, other._cell = (state.index_select(1, chosen) for state in (self._hidden, self._cell))
+        return other
+
+    @staticmethod
+    def position_bytes(model: LSTM) -> int:
+        """0 bytes a position, as an LSTM keeps one state of a whole text."""
+        return 0
+
+    @property
+    def longest(self) -> int:
+        """1, as an LSTM keeps one state of a text of any length."""
+        return 1
+
+    def logits(self, states: Tensor) -> Tensor:
+        return self._model.logits(states)
+
+    def _has_room(self, n_new: int) -> bool:
+        return True
+
+    def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
+        tokens, counts = padded(texts, self._device)
+        taking = counts.nonzero()[:, 0]  # a packed sequence has one step at least
+        chosen = torch.arange(self._batch)[rows][taking].to(self._device)
+        before = self._hidden[:, chosen], self._cell[:, chosen]
+        packed = pack_padded_sequence(
+            self._model.tokens(tokens[taking.to(self._device)]), counts[taking], batch_first=True, enforce_sorted=False
+        )
+        outputs, (self._hidden[:, chosen], self._cell[:, chosen]) = self._model.recurrent(packed, before)
+        units, _ = pad_packed_sequence(outputs, batch_first=True, total_length=tokens.shape[1])
+        states = units.new_zeros(*tokens.shape, self._model.config.n_embd)
+        states[taking.to(self._device)] = self._model.projection(units)  # (b, T, units) -> (b, T, D)
+        return states
