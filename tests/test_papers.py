@@ -71,7 +71,17 @@ def run(words: list[str], where: Path, environment: dict[str, str]) -> subproces
 
 
 def test_the_rooms_are_those_that_the_layers_have() -> None:
-    assert {"abstracts", "analyses", "electra", "graphs", "prompting", "storyworld", "students", "sweep"} == set(ROOMS)
+    assert {
+        "abstracts",
+        "analyses",
+        "electra",
+        "gptbert",
+        "graphs",
+        "prompting",
+        "storyworld",
+        "students",
+        "sweep",
+    } == set(ROOMS)
 
 
 @pytest.mark.slow
@@ -90,7 +100,7 @@ SUITE = (
     "tests/flows/test_pipeline.py::test_a_first_run_fills_every_row",
     "tests/flows/test_pipeline.py::test_a_second_run_makes_nothing_and_says_the_same",
     "tests/flows/test_pipeline.py::test_one_task_alone_fills_the_row_of_its_suite",
-    "tests/gptcore/test_both_ways.py",
+    "tests/gptcore/test_parity.py",
     "tests/gptcore/test_losses.py",
 )
 """What of the core's suite is run where no paper is: a pipeline from books to the leaderboard, networks and losses."""

@@ -21,9 +21,10 @@ from gptcore.data.shards import Shards
 from gptcore.machine import process
 from gptcore.models.classifier import ClassificationModel
 from gptcore.models.network import load_model
-from gptcore.models.transformer import GPT, BothWays
-from gptcore.objectives.next_token import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
+from gptcore.models.transformer import GPT
 from gptcore.objectives.objective import Text
+from gptcore.papers.gptbert.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
+from gptcore.papers.gptbert.network import BothWays
 from gptcore.training import pretrain
 from tests.expected import expected as table_of
 from tests.gptcore.jobs import (
