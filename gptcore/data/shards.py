@@ -7,90 +7,27 @@ goes on in further rows, parts 1, 2, ... For families that read sentences, a doc
 each of its sentences (:mod:`gptcore.data.encode`).
 
 The index of a composed folder names files of other folders, relative to itself, and the rows of them to ``skip``.
-
-Which entities the tokens mention, and which of those a network sees in another's place, or not at all: a folder has
-``train/mentions.safetensors`` and ``validation/mentions.safetensors``, the ``row`` (int32), the ``place`` in it (int32)
-and the ``entity`` (int32, counted from 0) of each mention's first token, in that order; and ``entities.safetensors``,
-what is known of the entities: their vectors and their names.
-
-Legend of shape comments: B sequences in a batch, T positions, M mentions or, of a batch, entities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from safetensors.numpy import save_file
 
-from gptcore.base.arrays import numbers, read_arrays
+from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_object, sha256_file, write_json_atomic
-
-MENTIONS_FILE = "mentions.safetensors"
-_COLUMNS = ("row", "place", "entity")
-Numbers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Mentions:
-    """The mentions of a folder of shards."""
-
-    rows: Numbers = field(repr=False)
-    """[M] ascending."""
-    places: Numbers = field(repr=False)
-    """[M] in their rows, ascending."""
-    entities: Numbers = field(repr=False)
-    """[M] counted from 0."""
-
-    @classmethod
-    def of(cls, rows: Iterable[Numbers]) -> Mentions:
-        """From dense rows: [T] each, 1 + the entity's number where a mention begins, else 0."""
-        places, entities, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
-        for row in rows:
-            places.append(np.flatnonzero(row))
-            entities.append(row[places[-1]] - 1)
-            counts.append(len(places[-1]))
-        return cls(np.repeat(np.arange(len(counts)), counts), np.concatenate(places), np.concatenate(entities))
-
-    def between(self, row: int, start: int, stop: int) -> Numbers:
-        """The entities of a stretch of a row: [stop - start], 1 + the entity's number, 0 where no mention begins."""
-        first, last = np.searchsorted(self.rows, [row, row + 1])
-        first, last = first + np.searchsorted(self.places[first:last], [start, stop])
-        dense = np.zeros(stop - start, np.int64)
-        dense[self.places[first:last] - start] = self.entities[first:last] + 1
-        return dense
-
-    def save(self, folder: Path) -> None:
-        """Write them into a local folder that is there."""
-        columns = zip(_COLUMNS, (self.rows, self.places, self.entities), strict=True)
-        save_file({name: column.astype(np.int32) for name, column in columns}, str(folder / MENTIONS_FILE))
-
-    @classmethod
-    def read(cls, folder: Path) -> Mentions:
-        """Read what :meth:`save` wrote.
-
-        :raises InputError: no such file, or none of this kind.
-        """
-        path = folder / MENTIONS_FILE
-        columns = read_arrays(path, _COLUMNS, "the mentions of a folder of shards")
-        if len({len(column) for column in columns.values()}) > 1:
-            raise InputError(f"{path}: found columns of several lengths, expected {', '.join(_COLUMNS)} of one")
-        return cls(*(columns[name].astype(np.int64) for name in _COLUMNS))
-
-
-# --- shards ---
-
 
 INDEX_FILE = "index.json"
 _WHAT = "the list of a folder's token shards"
 _LONGEST_NAME = 255
+Numbers = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 Row = tuple[str, int, Tokens]
 """Name of the document, running number of the row in it, token ids."""
@@ -183,6 +120,13 @@ def write_file(folder: Path, number: int, rows: Sequence[Row], dtype: np.dtype[A
     with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return {"name": name, "n_tokens": int(ends[-1]), "n_rows": len(rows), "sha256": sha256_file(folder / name)}
+
+
+class Mentions(Protocol):
+    """Which entities the rows of a folder of shards mention."""
+
+    def between(self, row: int, start: int, stop: int) -> Numbers:
+        """The entities of a stretch of a row: [stop - start], 1 + the entity's number, 0 where no mention begins."""
 
 
 class Shards:

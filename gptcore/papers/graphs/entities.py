@@ -1,7 +1,7 @@
 """A graph's entities as a network takes them: their vectors, their names as token ids, and where these stand in texts.
 
     entities.safetensors     vectors of the entities, names by their pieces (:class:`Gazetteer`)
-    train/, validation/      the mentions beside the shards of each split (:mod:`gptcore.data.shards`)
+    train/, validation/      the mentions beside the shards of each split (:mod:`gptcore.papers.graphs.mentions`)
 
 Entities are aligned as in "ERNIE: Enhanced Language Representation with Informative Entities" (Zhang et al. 2019),
 where an entity stands at the first token of its mention (section 3.1). Here a mention is found by its name, a label or
@@ -33,8 +33,9 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system
 from gptcore.data.encode import SPLITS
 from gptcore.data.masking import PieceTable
-from gptcore.data.shards import Mentions, Shards
+from gptcore.data.shards import Shards
 from gptcore.papers.graphs.graph import KnowledgeGraph, rows_of_names
+from gptcore.papers.graphs.mentions import Mentions
 from gptcore.text.tokenizer import Tokenizer
 
 ENTITIES_FILE = "entities.safetensors"

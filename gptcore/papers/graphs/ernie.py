@@ -20,13 +20,14 @@ from gptcore.base.files import sha256_file
 from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, MicroBatch, Objective
 from gptcore.data.masking import Masking
-from gptcore.data.shards import Mentions, Shards
+from gptcore.data.shards import Shards
 from gptcore.models.network import Network
 from gptcore.objectives.masked import Counted, MaskedWords, told, word_and_pair_losses
 from gptcore.objectives.objective import Text
 from gptcore.papers.graphs.entities import ENTITIES_FILE, Entities
 from gptcore.papers.graphs.knowledge_encoder import KnowledgeEncoder
 from gptcore.papers.graphs.masked_entities import EntitySequences
+from gptcore.papers.graphs.mentions import Mentions
 
 
 class CountedMentions(Counted):

@@ -23,10 +23,10 @@ from flows.trainings.grid import Arm
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, ModelConfig, preset_named
 from gptcore.config.distillation import DistilConfig, check_teacher
-from gptcore.data.shards import Mentions
 from gptcore.objectives.masked import MASKED_WORDS_AND_SENTENCE_ORDER
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import KnowledgeGraph
+from gptcore.papers.graphs.mentions import Mentions
 from tasks.papers.graphs.stages import link_entities
 from tasks.report.analysis import Analysis
 from tasks.store.artifact import Artifact

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from gptcore.base.errors import InputError
 from gptcore.data.masking import PieceTable
 from gptcore.data.sentence_pairs import SentencePairs
-from gptcore.data.shards import Mentions, Shards
+from gptcore.data.shards import Shards
 from gptcore.papers.graphs.entities import Entities, Gazetteer, meant, read_links
 from gptcore.papers.graphs.graph import KnowledgeGraph
 from gptcore.papers.graphs.masked_entities import mask_entities
+from gptcore.papers.graphs.mentions import Mentions
 from gptcore.papers.storyworld.formats import Writer
 from gptcore.papers.storyworld.knowledge import GRAPH, facts, write_chronicle
 from gptcore.text.wordpiece import WordPieceTokenizer
