@@ -260,4 +260,4 @@ def encoder_layout(family: str, table: Mapping[str, Any]) -> EncoderLayout:
     return EncoderLayout(model_type=family, family=family, **_TABLES["shared"] | table)
 
 
-BERT, ALBERT, DISTILBERT = (encoder_layout(name, _TABLES[name]) for name in ("bert", "albert", "distilbert"))
+BERT, ALBERT = (encoder_layout(name, _TABLES[name]) for name in ("bert", "albert"))
