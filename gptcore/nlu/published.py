@@ -1,4 +1,4 @@
-"""Published results, to stand beside ours, and the paper's ablations (Table 5), which never do: ``published.toml``.
+"""Published results, to stand beside ours: ``published.toml``.
 
 Numbers are as printed: per cent, on the TEST split (GLUE's test server where the task belongs to GLUE), but for the
 BabyLM challenge's and some encoders', which are on dev rows. A local run reports dev scores where test labels are not
@@ -41,18 +41,6 @@ class PublishedRow:
 
 
 @dataclass(frozen=True)
-class AblationRow:
-    """One row of Table 5. A type of its own, so that an ablated model never stands among the leaderboard's rows."""
-
-    method: str
-    average: float
-    """The printed average: the unweighted mean of the eight cells, rounded half up to one decimal, but for the LSTM,
-    whose 69.1625 is printed as 69.1. Cells are rounded to 0.05, so that their mean tells no more of the scores'."""
-    percent: dict[str, float]
-    """Task -> score in per cent, as printed; MNLI is one number, the mean of its two test sets."""
-
-
-@dataclass(frozen=True)
 class PublishedModel:
     """One encoder's row of a table that stands beside one of our own analyses."""
 
@@ -76,11 +64,13 @@ def _cells(columns: str, scores: str) -> dict[str, str]:
     return {column: cell for column, cell in zip(columns.split(), scores.split(), strict=True) if cell != "-"}
 
 
-def _numbers(columns: str, scores: str) -> dict[str, float]:
+def numbers_of(columns: str, scores: str) -> dict[str, float]:
+    """Column -> score, of what is printed; both as a table's row has them, "-" for what is not."""
     return {column: float(cell) for column, cell in _cells(columns, scores).items()}
 
 
-def _models(tables: tuple[Mapping[str, Any], ...]) -> tuple[PublishedModel, ...]:
+def models_of(tables: tuple[Mapping[str, Any], ...]) -> tuple[PublishedModel, ...]:
+    """The rows of some tables of encoders."""
     return tuple(
         PublishedModel(
             **row
@@ -106,9 +96,9 @@ def _rows(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[PublishedRow]:
                 own = ((column, task_spec(TASK_OF_COLUMN[column]).paper[column]) for column in table["columns"].split())
                 percent = {column: score for column, score in own if score is not None}
             else:
-                percent = _numbers(table["columns"], row["scores"])
+                percent = numbers_of(table["columns"], row["scores"])
             if "fields" in row:  # of BLiMP
-                zero_shot = _numbers(" ".join(f"{BLIMP}/{name}" for name in FIELDS), row["fields"])
+                zero_shot = numbers_of(" ".join(f"{BLIMP}/{name}" for name in FIELDS), row["fields"])
                 zero_shot = {BLIMP: round(statistics.fmean(zero_shot.values()), 1), **zero_shot}  # not printed
             if "exact" in row:
                 exact = zip(percent, row["exact"].split(), strict=True)
@@ -131,19 +121,11 @@ def _encoder(model: PublishedModel, row: Mapping[str, str]) -> PublishedRow:
 
 
 _tables: Mapping[str, Any] = read_table(__file__, "published.toml")
-_leaderboard, _table_5 = _tables["leaderboard"], _tables["ablations"]
-_analyses = {name: _models(tables) for name, tables in _tables.items() if isinstance(tables, tuple)}
+_leaderboard = _tables["leaderboard"]
+_analyses = {name: models_of(tables) for name, tables in _tables.items() if isinstance(tables, tuple)}
 
 FAMILIES = _analyses["families"]
 """What pre-training costs and brings, of each family but GPT-2, of which none has such a table."""
-SENTENCES = _analyses["sentences"]
-"""What the second segment is, by the names of the setting `pretrain.pairs`."""
-SHARING = _analyses["sharing"]
-"""ALBERT-base: the width of the embeddings, and what all layers share."""
-REPLACED = _analyses["replaced"]
-"""ELECTRA and the controls that explain what it gains."""
-SIZES = _analyses["sizes"]
-"""BERT by its number of layers and their width."""
 DISTILLED = _analyses["distilled"]
 """Students and their teachers."""
 WITHOUT = _analyses["without"]
@@ -154,8 +136,3 @@ ENTITIES = _analyses["entities"]
 PUBLISHED: tuple[PublishedRow, ...] = tuple(_rows(_leaderboard))
 """Every method of Tables 2, 3 and 4, the released code's own figure, the rows of BERT's GLUE table, those of its
 successors, of SQuAD's and SWAG's leaderboards, and two baselines of the BabyLM challenge."""
-
-ABLATIONS: tuple[AblationRow, ...] = tuple(
-    AblationRow(row["method"], row["average"], _numbers(_table_5["columns"], row["scores"])) for row in _table_5["rows"]
-)
-"""Table 5: GLUE test scores of the paper's own runs."""

@@ -10,8 +10,9 @@ import pytest
 
 from gptcore.nlu import COLUMNS, REGISTRY
 from gptcore.nlu import blimp as blimp_files
-from gptcore.nlu.published import ABLATIONS, OURS, PUBLISHED, AblationRow, PublishedRow, _leaderboard
+from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow, _leaderboard
 from gptcore.nlu.registry import BEYOND
+from gptcore.papers.analyses.published import ABLATIONS, AblationRow
 from tests.expected import expected
 from tests.realdata import real_data
 

@@ -31,7 +31,7 @@ from flows.trainings.chain import run_chain
 from flows.trainings.grid import Arm
 from gptcore.config import EncoderConfig
 from gptcore.config.operations import operations_of_update
-from gptcore.nlu.published import REPLACED, SENTENCES
+from gptcore.papers.analyses.published import REPLACED, SENTENCES
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
 from tasks.report.rows import one_decimal

@@ -25,7 +25,7 @@ from gptcore.config import EncoderConfig, Preset
 from gptcore.config.operations import operations_of_update
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import FAMILIES as PUBLISHED_FAMILIES
-from gptcore.nlu.published import SHARING, SIZES
+from gptcore.papers.analyses.published import SHARING, SIZES
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.rows import Row
 

@@ -15,9 +15,10 @@ from flows.trainings.grid import Arm, pretrained_arm, scratch_arm
 from gptcore.base.errors import require
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.families import FAMILIES
-from gptcore.nlu.published import ABLATIONS, PUBLISHED
+from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
+from gptcore.papers.analyses.published import ABLATIONS
 from tasks.report.analysis import Analysis, publish_all
 from tasks.report.figures import Curve, Figure
 from tasks.report.rows import Row, one_decimal

@@ -1,1 +1,1 @@
-"""Ablations of GPT-1: the network of Table 5 that stands in the place of the Transformer."""
+"""What analyses alone compare with: the LSTM of GPT-1's Table 5, and tables that papers print of such comparisons."""

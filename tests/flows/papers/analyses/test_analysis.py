@@ -24,7 +24,7 @@ from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig, preset_named
 from gptcore.evaluation.overlap import build_set, find_in_texts, overlap, wanted_hashes
 from gptcore.nlu.blimp import FIELDS
-from gptcore.nlu.published import ABLATIONS
+from gptcore.papers.analyses.published import ABLATIONS
 from gptcore.papers.prompting.tasks import evaluation_texts
 from gptcore.text.parts import read_corpus
 from tasks.report import analysis as analysis_report
