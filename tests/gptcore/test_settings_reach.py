@@ -56,7 +56,7 @@ ELSEWHERE = {
     "generator_share",  # tests/gptcore/test_recipes.py
     "span_pdrop",  # no row is a span: tests/gptcore/test_recipes.py
     "words",  # nor has tags: tests/gptcore/test_tagger.py
-    "replaced_objective",  # tests/gptcore/test_hidden_words.py
+    "replaced_objective",  # tests/gptcore/papers/electra/test_replaced.py
     "hidden_share",  # tests/gptcore/papers/gptbert/test_both_ways.py
     *("entity_weight", "unlinked"),  # entities beside words: tests/gptcore/test_masked_jobs.py, test_entities.py
     "snapshot",  # chooses the folder of the model to start from
