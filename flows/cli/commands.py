@@ -32,7 +32,7 @@ def pretrain(options: argparse.Namespace) -> None:
     from flows.pretrain import asked_for
     from tasks.stages.pretrain import pretrain_on_hosts
 
-    print(run(lambda form: pretrain_on_hosts(asked_for(form), options.manifest), filled, options), end="")
+    print(run(lambda form: pretrain_on_hosts(asked_for(form.request), options.manifest), filled, options), end="")
     options.next = ()
 
 

@@ -1,6 +1,6 @@
 """What a command is given, checked before Prefect, torch or MLflow are imported: a typing error costs no second.
 
-The flows use the same functions: a run that the Prefect UI starts has passed no command line.
+A run that the Prefect UI starts has passed no command line: its flow resolves the same form by the same functions.
 """
 
 from __future__ import annotations

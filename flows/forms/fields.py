@@ -9,10 +9,9 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from string import Template
-from typing import Annotated, Any, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.fields import FieldInfo
@@ -28,6 +27,9 @@ from gptcore.config import PRESETS, FinetuneConfig
 from gptcore.families import FAMILIES, offered
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
+
+if TYPE_CHECKING:
+    from tasks.store.store import Store
 
 _SAID: dict[str, dict[str, Any]] = added_fields() | tomllib.loads(
     Template(Path(__file__).with_name("fields.toml").read_text(encoding="utf-8")).substitute(
@@ -229,23 +231,45 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A learning rate."""
 
 
+Request = TypeVar("Request", covariant=True)
+_REQUEST = "_request"
+
+
+class _Resolves(Protocol[Request]):
+    """A form, by what it resolves to."""
+
+    def resolve(self, store: Store) -> Request:
+        """As :meth:`Form.resolve`."""
+
+
 class Form(BaseModel):
     """What a flow is told; its request is what that means, looked up once, before anything is computed."""
 
-    model_config = ConfigDict(extra="forbid", use_enum_values=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=True)
 
-    @cached_property
-    def request(self) -> object:
-        """What the filled form asks for, every name in it looked up, in this order: addresses, settings, text,
-        tokenizer, weights, scheduler, checkpoint, tasks.
+    def resolve(self, store: Store) -> object:
+        """What the filled form asks for, every name in it looked up, in this order: settings, text, tokenizer, weights,
+        scheduler, checkpoint, tasks.
 
         Where settings are read by the checkpoint's family, it comes before them.
 
-        :raises InputError: for the first that is not there, or does not fit.
+        :param store: that of the form; the addresses among its fields can be used.
+        :raises InputError: for the first name of something that is not there, or does not fit.
+        """
+        return store
+
+    @property
+    def request(self: _Resolves[Request]) -> Request:
+        """What the form :meth:`resolves to <resolve>`; the same value whenever it is asked for.
+
+        :raises InputError: an address cannot be used, or as there.
         """
         from flows.forms.checks import check_addresses
 
-        return check_addresses(dict(self))
+        known = vars(self)
+        if _REQUEST not in known:
+            known[_REQUEST] = self.resolve(check_addresses(known))
+        return cast(Request, known[_REQUEST])
 
     def check(self) -> None:
         """Look up what the filled form names.
@@ -257,8 +281,7 @@ class Form(BaseModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields changed, which is looked up on its own."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in vars(copied).keys() - type(self).model_fields.keys():  # what was looked up for this one
-            del vars(copied)[name]
+        vars(copied).pop(_REQUEST, None)
         return copied
 
     def headline(self) -> list[str]:

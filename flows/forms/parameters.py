@@ -9,8 +9,7 @@ Checks are imported where a form is checked: who asks for `--help` waits for non
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -20,7 +19,9 @@ from gptcore.config import Preset
 from gptcore.families import Family, recorded_family
 
 if TYPE_CHECKING:
-    from flows.forms.requests import BooksRequest, FineTunesRequest, ShardsRequest
+    from flows.forms.requests import BooksRequest, FineTunesRequest, Given, ShardsRequest
+    from tasks.store.artifact import Artifact
+    from tasks.store.store import Store
 
 _OPTIONS = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_rows", "layer_decay")
 """The settings of fine-tuning that are options of the form of one task; its defaults leave them to the preset."""
@@ -48,6 +49,9 @@ class OnBooks(Form):
     links: str = field("links", 18)
     ngrams: bool = field("ngrams", 19)
 
+    compares: ClassVar[bool] = False
+    """Whether networks are compared, without n-grams beside them that nobody asks for."""
+
     @property
     def chosen_preset(self) -> Preset:
         """The preset, of the family that is asked for, with the overrides applied.
@@ -57,12 +61,10 @@ class OnBooks(Form):
         require_one_family(self.overrides, self.family)
         return chosen_preset(self.preset, self.overrides, self.family)
 
-    @cached_property
-    def request(self) -> BooksRequest:
+    def resolve(self, store: Store) -> BooksRequest:
         from flows.forms import checks
-        from flows.forms.requests import BooksRequest
 
-        store, preset = checks.check_addresses(dict(self)), self.chosen_preset
+        preset = self.chosen_preset
         checks.check_sharded(self.shard, preset)
         checks.check_corpus(self.corpus)
         # with the weights of a model latest means the model's own
@@ -73,6 +75,19 @@ class OnBooks(Form):
         checks.check_graph(store, self.graph, preset.family, self.links)
         checks.check_dask(self.dask)
         checks.check_tasks(self.tasks, self.datasets)
+        return self.books(store, preset, tokenizer, start, teacher)
+
+    def books(
+        self,
+        store: Store,
+        preset: Preset,
+        tokenizer: Given | None,
+        start: Given | None = None,
+        teacher: Artifact | None = None,
+    ) -> BooksRequest:
+        """The form's request, where its names have been looked up."""
+        from flows.forms.requests import BooksRequest
+
         return BooksRequest(
             store,
             preset,
@@ -89,7 +104,7 @@ class OnBooks(Form):
             by_partition=bool(self.tokenizer),
             dask=self.dask,
             ngrams=self.ngrams,
-            compares=isinstance(self, AnalysisParameters),
+            compares=self.compares,
         )
 
 
@@ -104,11 +119,10 @@ class PipelineParameters(OnBooks):
         require_one_family(self.overrides, self.family)
         return chosen_preset(self.preset, self.overrides, self.family, self.from_task)
 
-    @cached_property
-    def request(self) -> BooksRequest:
+    def resolve(self, store: Store) -> BooksRequest:
         from flows.forms import checks
 
-        request = super().request
+        request = super().resolve(store)
         checks.check_from_task(self.from_task, request.preset, self.tasks, self.datasets)
         checks.check_rates(self.rates)
         return request
@@ -122,11 +136,12 @@ class AnalysisParameters(OnBooks):
     out: str = field("out", 15)
     operations: list[Annotated[float, Field(gt=0, lt=1e30, allow_inf_nan=False)]] = field("analysis-operations", 16)
 
-    @cached_property
-    def request(self) -> BooksRequest:
+    compares: ClassVar[bool] = True
+
+    def resolve(self, store: Store) -> BooksRequest:
         from flows.forms import checks
 
-        request = super().request
+        request = super().resolve(store)
         if self.tasks:  # else each analysis has its own
             checks.check_sources(request.preset, self.tasks, self.datasets)
         return request
@@ -163,13 +178,12 @@ class PretrainParameters(Form):
         steps = self.steps or preset.pretrain.steps
         return dataclasses.replace(preset, pretrain=dataclasses.replace(preset.pretrain, steps=steps))
 
-    @cached_property
-    def request(self) -> ShardsRequest:
+    def resolve(self, store: Store) -> ShardsRequest:
         from flows.forms import checks
         from flows.forms.requests import ShardsRequest
         from tasks.store.counts import ShardsCounts
 
-        store, preset = checks.check_addresses(dict(self)), self.chosen_preset
+        preset = self.chosen_preset
         checks.check_sharded(self.shard, preset)
         checks.check_graph(store, self.graph, preset.family, self.links)
         shards = store.resolve(self.shards, "shards")
@@ -203,13 +217,11 @@ class FinetuneParameters(Form):
     layer_decay: float = field("finetune-layer_decay", 16)
     overrides: dict[str, Any] = field("finetune-all-overrides", 17)
 
-    @cached_property
-    def request(self) -> FineTunesRequest:
+    def resolve(self, store: Store) -> FineTunesRequest:
         from flows.forms import checks
         from flows.forms.references import pretrained_model
         from flows.forms.requests import FineTunesRequest
 
-        store = checks.check_addresses(dict(self))
         checks.check_rates(self.rates)
         checks.check_start_task(self.from_task, self.task, self.pretrained, self.layers)
         checkpoint = pretrained_model(store, self.checkpoint)
@@ -222,20 +234,17 @@ class FinetuneParameters(Form):
         datasets_url = checks.datasets_folder(store, self.datasets, [self.task])
         (task,) = checks.chosen_tasks([self.task], datasets_url)
         options = self.options(family)
-        if self.pretrained:
-            config = task.settings(preset.finetune_for(task.name))
-            if source := with_options({task.name: config}, options, self.from_task)[task.name].from_task:
-                wanted = [self.task, source]
-                checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
+        settings = {task.name: task.settings(preset.finetune_for(task.name))}
+        source = with_options(settings, options, self.from_task)[task.name].from_task
+        if source and self.pretrained:
+            wanted = [self.task, source]
+            checks.chosen_tasks(wanted, checks.datasets_folder(store, self.datasets, wanted))
         return FineTunesRequest(
             store, checkpoint, family, preset, origin, datasets_url, (task,), self.from_task, options
         )
 
     def options(self, family: Family) -> dict[str, Any]:
-        """The settings of fine-tuning that the form's options say, of those that a family has.
-
-        :raises InputError: a value that does not fit.
-        """
+        """The settings of fine-tuning that the form's options say, of those that a family has."""
         fields = type(self).model_fields
         said = {name: value for name in _OPTIONS if (value := getattr(self, name)) != fields[name].default}
         if not family.auxiliary_loss:
@@ -259,13 +268,11 @@ class FinetuneAllParameters(Form):
     from_task: str = field("from_task", 8)
     rates: list[Rate] = field("rates", 9)
 
-    @cached_property
-    def request(self) -> FineTunesRequest:
+    def resolve(self, store: Store) -> FineTunesRequest:
         from flows.forms import checks
         from flows.forms.references import pretrained_model
         from flows.forms.requests import FineTunesRequest
 
-        store = checks.check_addresses(dict(self))
         checks.check_rates(self.rates)
         checkpoint = pretrained_model(store, self.checkpoint)
         family = recorded_family(store.manifest(checkpoint)["config"]["model"])

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
-from flows.forms.checks import chosen_tasks, datasets_folder
+from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
 from flows.forms.parameters import OnBooks
-from flows.forms.requests import Given, NetworkRequest
+from flows.forms.requests import BooksRequest, Given, NetworkRequest
 from flows.plugins import part
 from flows.servers import signals
 from flows.trainings.failures import Failures, each_apart
@@ -209,7 +209,7 @@ def run_chain(
     start = imported(store, request.start)
     if start and not tokenizer:
         tokenizer = own_tokenizer(store, start)
-    if start:
+    if start and isinstance(request.start, str):  # which is known now; others were looked at with the form
         vocabulary = TokenizerCounts.of(store, tokenizer).tokenizer_digest if tokenizer else ""
         check_start(store, start, preset.model, vocabulary)
     chosen, left_out = _readable(store, datasets_url, tasks or request.tasks, family, whole)
@@ -244,22 +244,20 @@ def run_chain(
     )
 
 
-def chain_of(
-    store: Store, parameters: OnBooks, preset: Preset, checkpoint: Artifact, tasks: Sequence[str] = ()
-) -> Chain:
+def chain_of(request: BooksRequest, checkpoint: Artifact, tasks: Sequence[str] = ()) -> Chain:
     """The chain that ended in a model of the store: the text that it was made from, and the tasks' rows in its pieces.
 
-    :param preset: of the model's family.
-    :param tasks: only these; empty: the form's, or every one whose data is there.
+    :param request: has the settings of the model's family, and the datasets.
+    :param tasks: only these; empty: the request's, or every one whose data is there.
     :raises InputError: missing or broken data, before anything is computed from it, or the store lost the text.
     """
     signals.listen()
-    datasets_url = datasets_folder(store, parameters.datasets, parameters.tasks)
-    chosen, left_out = _readable(store, datasets_url, tasks or parameters.tasks, FAMILIES[preset.family])
+    store, preset, datasets_url = request.store, request.preset, request.datasets
+    chosen, left_out = _readable(store, datasets_url, tasks or request.tasks, request.family)
     tokenizer = own_tokenizer(store, checkpoint)
     datasets = {task.name: encode_dataset(store, datasets_url, task.spec, tokenizer) for task in chosen}
     corpus, shards = (ancestor(store, checkpoint, stage) for stage in ("corpus", "shards"))
-    ngrams = ngrams_beside(store, shards, parameters.dask, parameters.ngrams)
+    ngrams = ngrams_beside(store, shards, request.dask, request.ngrams)
     return Chain(
         store,
         preset,
@@ -272,8 +270,8 @@ def chain_of(
         ngrams,
         checkpoint,
         left_out,
-        nproc=parameters.nproc,
-        sharded=parameters.shard,
+        nproc=request.nproc,
+        sharded=request.sharded,
     )
 
 

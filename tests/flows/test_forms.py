@@ -11,8 +11,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pydantic import ValidationError
 
 from flows.forms import choices
+from flows.forms.parameters import PipelineParameters
 from flows.forms.readers import learning_rates
 from flows.forms.run_names import run_name
 from flows.trainings import train as module
@@ -48,6 +50,24 @@ def test_of_several_faults_the_first_is_told(form: str, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             FORMS[form].model_validate(given).check()
     assert not (tmp_path / "store").exists()
+
+
+def test_a_form_that_is_refused_is_refused_again(tmp_path: Path) -> None:
+    twice = PipelineParameters(store=str(tmp_path / "store"), rates=[1e-4, 1e-4])
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"^--rates: found 0.0001 twice"):
+            twice.check()
+    with pytest.raises(ValidationError, match="frozen"):
+        twice.rates = []  # type: ignore[misc]  # which is what is tried
+
+
+def test_what_a_form_means_is_looked_up_once_and_for_a_copy_anew(tmp_path: Path) -> None:
+    form = PipelineParameters(store=str(tmp_path / "store"))
+    form.check()
+    assert form.request is form.request
+    copied = form.model_copy(update={"preset": "small"})
+    assert (copied.request.preset.name, form.request.preset.name) == ("small", "demo")
+    assert set(dict(form)) == set(form.model_dump()) == set(PipelineParameters.model_fields)
 
 
 # --- tables 3 to 7 as settings: every cell of every preset, and Table 2's rates

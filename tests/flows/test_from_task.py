@@ -139,10 +139,14 @@ def test_what_does_not_go_together_is_refused_in_one_line(
         form.check()
 
 
-def test_of_a_checkpoint_that_is_there_the_next_fault_is_told(board: Leaderboard, store: str, tmp_path: Path) -> None:
+def test_of_a_checkpoint_that_is_there_the_next_fault_is_told(
+    board: Leaderboard, world: tuple[str, str], store: str, tmp_path: Path
+) -> None:
     nowhere: dict[str, Any] = {"store": store, "datasets": str(tmp_path)}
     with pytest.raises(InputError, match=r"no data for rte|no dataset"):
         FinetuneParameters(task="rte", **nowhere).check()
+    with pytest.raises(InputError, match=r"^finetune.lm_coef = -0.5: expected 0 or more"):
+        FinetuneParameters(task="rte", store=store, datasets=world[1], pretrained=False, lm_coef=-0.5).check()
     with pytest.raises(InputError, match="no dataset found"):
         FinetuneAllParameters(**nowhere).check()
     with pytest.raises(InputError, match=r"pretrain\.stepz is not a setting"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, field
@@ -60,13 +59,11 @@ class OnPapers(Form):
         """The section of the settings that the first fine-tune has."""
         return "adapt"
 
-    @cached_property
-    def request(self) -> PapersRequest:
+    def resolve(self, store: Store) -> PapersRequest:
         from flows.forms import checks
         from flows.papers.abstracts.settings import check_positions, chosen_abstracts
         from gptcore.papers.abstracts.documents import archive_files
 
-        store = checks.check_addresses(dict(self))
         preset, own = chosen_abstracts(self.preset, self.overrides)
         if self.arxiv:
             archive_files(self.arxiv)
@@ -105,11 +102,12 @@ class OnPapers(Form):
         :raises InputError: it is not there, or reads other text.
         """
         from flows.forms.references import given_model
-        from tasks.stages.tokenizer import check_kind
-        from tasks.store.lineage import tokenizer_of
 
         model = given_model(store, ref, generates=True)
         if not isinstance(model, str):
+            from tasks.stages.tokenizer import check_kind  # brings Prefect
+            from tasks.store.lineage import tokenizer_of
+
             check_kind(store, tokenizer_of(store, model), preset.tokenizer)
         return model
 

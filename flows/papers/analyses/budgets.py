@@ -44,13 +44,14 @@ def objectives(parameters: AnalysisParameters) -> list[Analysis]:
         raise InputError(f"pretrain.steps = {steps}: expected --operations, which the updates follow from")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
     budgets = sorted(set(parameters.operations)) or _budgets(parameters)
-    for name in OBJECTIVES:  # what one of them refuses is refused before the first is trained
-        _ = of_family(parameters, name).chosen_preset
+    forms = {name: of_family(parameters, name) for name in OBJECTIVES}
+    for form in forms.values():  # what one of them refuses is refused before the first is trained
+        form.check()
     models: list[Trained] = []
     rows: list[Row] = []
     for name in OBJECTIVES:
         for budget in budgets:
-            chain = run_chain(of_family(parameters, name), wanted, operations=budget)
+            chain = run_chain(forms[name], wanted, operations=budget)
             trained = [Trained(FAMILIES[name].title, chain, chain.checkpoint)]
             if name == DEFAULT:
                 trained.append(Trained(_LSTM, chain, chain.pretrain_lstm(budget)))

@@ -42,7 +42,10 @@ def families(parameters: AnalysisParameters) -> list[Analysis]:
     """GPT-1, GPT-2, BERT, ALBERT and ELECTRA, pre-trained at equal tokens and at equal operations."""
     require_own_families(parameters, "tokenizer", "start")
     wanted = chosen_tasks(parameters, _GLUE_TASKS)
-    presets = {name: of_family(parameters, name).chosen_preset for name in COMPARED}
+    forms = {name: of_family(parameters, name) for name in COMPARED}
+    for form in forms.values():  # what one of them refuses is refused before the first is trained
+        form.check()
+    presets = {name: form.chosen_preset for name, form in forms.items()}
     n_tokens = min(_steps(preset) * tokens_of_update(preset) for preset in presets.values())
     budget = 0.0
     models: list[Trained] = []

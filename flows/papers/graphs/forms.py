@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, field
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from gptcore.nlu.spec import TaskSpec
     from tasks.store.artifact import Artifact
     from tasks.store.store import Store
+
 _COLUMNS = "head,relation,tail"
 
 
@@ -27,7 +27,7 @@ class GraphRequest:
     store: Store
     graph: str
     """Empty: the generated world's."""
-    columns: list[str]
+    columns: tuple[str, ...]
     transe: TransEConfig
 
 
@@ -65,13 +65,10 @@ class OnGraph(Form):
     def _sections(self) -> tuple[str, ...]:
         return ("transe",)
 
-    @cached_property
-    def request(self) -> GraphRequest:
-        from flows.forms.checks import check_addresses
+    def resolve(self, store: Store) -> GraphRequest:
         from gptcore.papers.graphs.graph import COLUMNS, graph_files
 
-        store = check_addresses(dict(self))
-        columns = listed(self.columns)
+        columns = tuple(listed(self.columns))
         if sorted(columns) != sorted(COLUMNS):
             raise InputError(f"--columns {self.columns}: expected {_COLUMNS} in some order")
         transe = self._settings("transe", TransEConfig())
@@ -99,24 +96,23 @@ class ReasonParameters(OnGraph):
     def _sections(self) -> tuple[str, ...]:
         return ("transe", "grounding", "kagnet")
 
-    @cached_property
-    def request(self) -> ReasonRequest:
+    def resolve(self, store: Store) -> ReasonRequest:
         from flows.forms import checks
         from flows.forms.references import fine_tuned_model
         from gptcore.nlu.registry import task_spec
 
-        graph = super().request
+        graph = super().resolve(store)
         grounding = self._settings("grounding", GroundingConfig())
         kagnet = self._settings("kagnet", KagNETConfig())
         if graph.transe.rotation:
             raise InputError("transe.rotation = true: expected false, as KagNET's paths are made of steps")
         if not form_of(spec := task_spec(self.task)).choices:
             raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
-        model = fine_tuned_model(graph.store, self.model, self.task)
-        datasets_url = checks.datasets_folder(graph.store, self.datasets, [self.task])
+        model = fine_tuned_model(store, self.model, self.task)
+        datasets_url = checks.datasets_folder(store, self.datasets, [self.task])
         checks.chosen_tasks([self.task], datasets_url)
         return ReasonRequest(
-            graph.store, graph.graph, graph.columns, graph.transe, grounding, kagnet, spec, model, datasets_url
+            store, graph.graph, graph.columns, graph.transe, grounding, kagnet, spec, model, datasets_url
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -57,12 +56,10 @@ class FewShotParameters(Form):
     dask: str = field("dask", 11)
     tokenizer: str = field("tokenizer", 12)
 
-    @cached_property
-    def request(self) -> FewShotRequest:
+    def resolve(self, store: Store) -> FewShotRequest:
         from flows.forms import checks
         from flows.forms.references import given_model
 
-        store = checks.check_addresses(dict(self))
         tokenizer = checks.given_tokenizer(store, self.tokenizer)
         checks.digest_of(store, tokenizer)
         checks.check_dask(self.dask)

@@ -50,7 +50,7 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
     """
     wanted = chosen_tasks(parameters, _TASKS)
     _with_class(wanted)
-    chain, compared, grid, rows = _scored(parameters.comparison, wanted, students_of)
+    chain, compared, grid, rows = _scored(parameters.request, wanted, students_of)
     shape = network_of(chain.store, chain.checkpoint)
     title = f"{FAMILIES[shape.family].title}, {shape.layers} layers: the teacher"
     labels = [title, *(plan.student.label for plan in compared)]
@@ -61,16 +61,15 @@ def students(parameters: StudentsParameters) -> list[Analysis]:
 def distillation(parameters: DistillationParameters) -> list[Analysis]:
     """DistilBERT's and TinyBERT's ablations: a student, one part of what it learns left out."""
     wanted = chosen_tasks(parameters, _TASKS)
-    chain, compared, grid, rows = _scored(parameters.comparison, wanted, ablations_of)
+    chain, compared, grid, rows = _scored(parameters.request, wanted, ablations_of)
     return publish_all([_ablations(chain, grid, rows, [plan.student for plan in compared])], parameters.out)
 
 
 def _taught(comparison: Comparison, tasks: Sequence[str]) -> Chain:
     """The chain that ends in the teacher: the model that the form names, else a BERT."""
-    form, store = comparison.form, comparison.store
-    if comparison.teacher is None:
-        return run_chain(teachers_form(form), tasks)
-    return chain_of(store, form, comparison.preset, store.adopt(comparison.teacher), tasks)
+    if comparison.model is None:
+        return run_chain(teachers_form(comparison.form), tasks)
+    return chain_of(comparison, comparison.store.adopt(comparison.model), tasks)
 
 
 def _scored(comparison: Comparison, tasks: Sequence[str], which: Compared) -> tuple[Chain, list[Plan], Grid, list[Row]]:

@@ -25,8 +25,8 @@ from flows.forms.checks import (
 )
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.references import teacher_model
-from flows.forms.requests import Given
-from flows.forms.settings import Chosen, inherited
+from flows.forms.requests import BooksRequest, Given
+from flows.forms.settings import Chosen, inherited, refuse_setting
 from gptcore.base.errors import InputError, require
 from gptcore.config import (
     EncoderConfig,
@@ -188,25 +188,23 @@ class DistilRequest:
     student: Chosen | None
     """None: the teacher's folder has not been looked at yet."""
     datasets_url: str
-    tasks: Sequence[Task]
+    tasks: tuple[Task, ...]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A teacher and its students, as a form of an analysis asks for them, every name in it looked up."""
+class Comparison(BooksRequest):
+    """A teacher, whose preset and text these are, and its students, as a form of an analysis asks for them."""
 
-    store: Store
     form: AnalysisParameters
     """The form with its preset by name, where it takes that of the teacher."""
-    preset: Preset
-    """That of the teacher."""
-    teacher: Artifact | None
-    """None: it is pre-trained as the form says."""
+    model: Artifact | None
+    """The teacher; None: it is pre-trained as the form says."""
 
 
-def comparison_of(store: Store, form: AnalysisParameters, compared: Compared) -> Comparison:
+def comparison_of(store: Store, form: AnalysisParameters, compared: Compared, varied: Sequence[str] = ()) -> Comparison:
     """See that a teacher's students can be made.
 
+    :param varied: the settings of distillation that the analysis compares, of which none may be given.
     :raises InputError: for the first thing that is not there, or does not fit.
     """
     teacher = teacher_model(store, form.teacher) if form.teacher else None
@@ -227,10 +225,14 @@ def comparison_of(store: Store, form: AnalysisParameters, compared: Compared) ->
     check_graph(store, form.graph, shape.family, form.links)
     for plan in plans(form, shape, where, compared):
         check_sharded(form.shard, plan.preset)
-    digest_of(store, given_tokenizer(store, form.tokenizer))
+    for name in varied:
+        refuse_setting(form.overrides, "distil", name)
+    tokenizer = given_tokenizer(store, form.tokenizer)
+    digest_of(store, tokenizer)
     datasets = datasets_folder(store, form.datasets, form.tasks) if teacher else form.datasets
     check_sources(preset, form.tasks, datasets)
     check_corpus(form.corpus)
     check_dask(form.dask)
     check_tasks(form.tasks, form.datasets)
-    return Comparison(store, form, preset, teacher)
+    books = dataclasses.replace(form.books(store, preset, tokenizer), datasets=datasets)
+    return Comparison(**vars(books), form=form, model=teacher)

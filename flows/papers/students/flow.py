@@ -29,7 +29,7 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     store, datasets_url, chosen = request.store, request.datasets_url, request.tasks
     given = request.teacher
     teacher = store.adopt(given) if isinstance(given, Artifact) else import_model(store, given)
-    student = request.student or parameters.student_of(store, teacher)
+    student = request.student or parameters.distilled(store, teacher)
     preset, tokenizer = student.preset, own_tokenizer(store, teacher)
     datasets, left_out = encoded_tasks(store, datasets_url, chosen, FAMILIES[preset.family], tokenizer)
     if teacher.stage == "pretrain":  # the text that it was made from; of a teacher from elsewhere the given books

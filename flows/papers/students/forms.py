@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, InheritedPresetName, TaskChoice, field
 from flows.forms.parameters import AnalysisParameters
-from flows.forms.settings import Chosen, inherited, refuse_setting
+from flows.forms.settings import Chosen, inherited
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig, Preset, network_config, preset_named
@@ -29,20 +28,10 @@ class StudentsParameters(AnalysisParameters):
 
     preset: InheritedPresetName = field("students-preset", 0)  # type: ignore[assignment]  # a choice more
 
-    def check(self) -> None:
-        _ = self.comparison
-
-    @cached_property
-    def comparison(self) -> Comparison:
-        """The teacher that the form names, or would train, whose students are seen to fit it.
-
-        :raises InputError: for the first thing that is not there, or does not fit.
-        """
-        from flows.forms import checks
+    def resolve(self, store: Store) -> Comparison:
         from flows.papers.students.checks import comparison_of, students_of
         from gptcore.models.onnx import require_onnx
 
-        store = checks.check_addresses(dict(self))
         require_onnx("analysis students")  # their speed is measured
         return comparison_of(store, self, students_of)
 
@@ -50,15 +39,10 @@ class StudentsParameters(AnalysisParameters):
 class DistillationParameters(StudentsParameters):
     """Students whose loss has one part less, from the artifacts of a pipeline; what is missing is made."""
 
-    @cached_property
-    def comparison(self) -> Comparison:
-        from flows.forms import checks
+    def resolve(self, store: Store) -> Comparison:
         from flows.papers.students.checks import VARIED, ablations_of, comparison_of
 
-        comparison = comparison_of(checks.check_addresses(dict(self)), self, ablations_of)
-        for name in VARIED:
-            refuse_setting(self.overrides, "distil", name)
-        return comparison
+        return comparison_of(store, self, ablations_of, VARIED)
 
 
 class DistilParameters(Form):
@@ -79,30 +63,29 @@ class DistilParameters(Form):
     dask: str = field("dask", 12)
     ngrams: bool = field("ngrams", 13)
 
-    @cached_property
-    def request(self) -> DistilRequest:
+    def resolve(self, store: Store) -> DistilRequest:
         from flows.forms import checks
         from flows.forms.references import teacher_model
         from flows.papers.students.checks import DistilRequest
         from tasks.store.references import is_model_folder
 
-        store = checks.check_addresses(dict(self))
         checks.check_dask(self.dask)
         if is_model_folder(self.teacher):  # which is looked at as it is imported
             require(self.corpus, f"--teacher {self.teacher}: a folder, whose text nobody knows; expected --corpus")
             checks.check_corpus(self.corpus)
             datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
-            tasks = checks.chosen_tasks(self.tasks, datasets_url)
+            tasks = tuple(checks.chosen_tasks(self.tasks, datasets_url))
             return DistilRequest(store, self.teacher, None, datasets_url, tasks)
         teacher = teacher_model(store, self.teacher)
         if self.corpus:
             raise InputError(f"--corpus: the teacher {teacher.short} was made from text of the store; expected none")
-        student = self.student_of(store, teacher)
+        student = self.distilled(store, teacher)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.check_sources(student.preset, self.tasks, datasets_url)
-        return DistilRequest(store, teacher, student, datasets_url, checks.chosen_tasks(self.tasks, datasets_url))
+        tasks = tuple(checks.chosen_tasks(self.tasks, datasets_url))
+        return DistilRequest(store, teacher, student, datasets_url, tasks)
 
-    def student_of(self, store: Store, teacher: Artifact) -> Chosen:
+    def distilled(self, store: Store, teacher: Artifact) -> Chosen:
         """The settings of a teacher's student, and why it is that preset.
 
         :raises InputError: see :meth:`student_preset`.

@@ -253,8 +253,8 @@ def _trial_inputs(request: SweepRequest, parameters: SweepParameters) -> tuple[T
     identity: dict[str, Any] = {"sweep": request.table, "code": code}
     kinds = dict.fromkeys(trial.preset.tokenizer for trial in plan.trials)
     texts: dict[TokenizerConfig, Text]
+    tasks: Sequence[Task] = request.tasks or ()
     if checkpoint is not None:
-        tasks = chosen_tasks(plan.tasks, datasets_url)
         tokenizer = own_tokenizer(store, checkpoint)
         texts = dict.fromkeys(kinds, Text(_encoded(store, datasets_url, tasks, tokenizer)))
         inputs = TrialInputs(store, plan, texts, checkpoint, jobs=parameters.jobs)
@@ -267,7 +267,8 @@ def _trial_inputs(request: SweepRequest, parameters: SweepParameters) -> tuple[T
         if not corpus_url or (plan.tasks and not datasets_url):
             corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url, family)
         raw = RawCorpus.at(corpus_url)
-        tasks = chosen_tasks(plan.tasks, datasets_url) if plan.tasks else []
+        if plan.tasks and not tasks:
+            tasks = chosen_tasks(plan.tasks, datasets_url)
         texts = {}
         for config in kinds:
             own = dataclasses.replace(preset, tokenizer=config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, field
@@ -12,6 +11,7 @@ from gptcore.base.errors import InputError
 from gptcore.families import DEFAULT, FAMILIES, recorded_family
 
 if TYPE_CHECKING:
+    from gptcore.nlu.own_task import Task
     from gptcore.papers.sweep.plan import Plan
     from tasks.store.artifact import Artifact
     from tasks.store.store import Store
@@ -30,6 +30,8 @@ class SweepRequest:
     """The model that all trials fine-tune; None: each pre-trains its own."""
     datasets_url: str
     """Empty: the generated world's."""
+    tasks: tuple[Task, ...] | None
+    """None: of the generated world, or none is fine-tuned."""
 
 
 class SweepParameters(Form):
@@ -48,16 +50,18 @@ class SweepParameters(Form):
         preset = [str(self.sweep["preset"])] if "preset" in self.sweep else []
         return [*preset, f"by {self.sweep.get('objective', '')}"]
 
-    @cached_property
-    def request(self) -> SweepRequest:
+    def resolve(self, store: Store) -> SweepRequest:
         from flows.forms import checks
         from flows.forms.references import pretrained_model
         from gptcore.papers.sweep.plan import read_plan
 
-        store = checks.check_addresses(dict(self))
-        checkpoint = pretrained_model(store, self.checkpoint) if self.checkpoint else None
+        checkpoint, settings = None, "preset" in self.sweep
+        if self.checkpoint and not settings:
+            checkpoint = pretrained_model(store, self.checkpoint)
         table, notes = sweep_on(store, self.sweep, checkpoint)
-        plan = read_plan(table, "sweep", checkpoint is not None)
+        plan = read_plan(table, "sweep", bool(self.checkpoint))
+        if self.checkpoint and settings:
+            checkpoint = pretrained_model(store, self.checkpoint)
         family = FAMILIES[plan.trials[0].preset.family]
         if checkpoint is None:
             if family.knowledge:
@@ -65,11 +69,11 @@ class SweepParameters(Form):
                 raise InputError(f"sweep: {family.title}: {found}")
             checks.check_corpus(self.corpus)
         checks.check_dask(self.dask)
-        datasets_url = self.datasets
+        datasets_url, tasks = self.datasets, None
         if plan.tasks and (checkpoint or datasets_url):
             datasets_url = checks.datasets_folder(store, datasets_url, plan.tasks)
-            checks.chosen_tasks(plan.tasks, datasets_url)
-        return SweepRequest(store, table, notes, plan, checkpoint, datasets_url)
+            tasks = tuple(checks.chosen_tasks(plan.tasks, datasets_url))
+        return SweepRequest(store, table, notes, plan, checkpoint, datasets_url, tasks)
 
 
 def sweep_on(
