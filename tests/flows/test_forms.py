@@ -17,6 +17,7 @@ from flows.forms import choices
 from flows.forms.parameters import PipelineParameters
 from flows.forms.readers import learning_rates
 from flows.forms.run_names import run_name
+from flows.pipeline import pipeline
 from flows.trainings import train as module
 from flows.trainings.rates import _as_table, _best
 from flows.trainings.train import show_progress
@@ -65,6 +66,8 @@ def test_what_a_form_means_is_looked_up_once_and_for_a_copy_anew(tmp_path: Path)
     form = PipelineParameters(store=str(tmp_path / "store"))
     form.check()
     assert form.request is form.request
+    handed_over = pipeline.validate_parameters({"parameters": form})["parameters"]
+    assert handed_over.request is form.request, "the flow takes what the command line has looked up"
     copied = form.model_copy(update={"preset": "small"})
     assert (copied.request.preset.name, form.request.preset.name) == ("small", "demo")
     assert set(dict(form)) == set(form.model_dump()) == set(PipelineParameters.model_fields)
