@@ -239,7 +239,7 @@ class _Resolves(Protocol[Request]):
     """A form, by what it resolves to."""
 
     def resolve(self, store: Store) -> Request:
-        """As :meth:`Form.resolve`."""
+        """Look up what the filled form names, and give all of it."""
 
 
 class Form(BaseModel):

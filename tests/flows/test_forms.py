@@ -17,6 +17,7 @@ from flows.forms import choices
 from flows.forms.parameters import PipelineParameters
 from flows.forms.readers import learning_rates
 from flows.forms.run_names import run_name
+from flows.papers.sweep.forms import SweepParameters
 from flows.pipeline import pipeline
 from flows.trainings import train as module
 from flows.trainings.rates import _as_table, _best
@@ -60,6 +61,14 @@ def test_a_form_that_is_refused_is_refused_again(tmp_path: Path) -> None:
             twice.check()
     with pytest.raises(ValidationError, match="frozen"):
         twice.rates = []  # type: ignore[misc]  # which is what is tried
+
+
+def test_a_sweep_that_names_its_preset_is_read_before_its_checkpoint_is_looked_up(tmp_path: Path) -> None:
+    form = SweepParameters(store=str(tmp_path / "store"), checkpoint="abc", sweep={"preset": "demo"})
+    with pytest.raises(InputError, match=r"^sweep: found no objective"):
+        form.check()
+    with pytest.raises(InputError, match=r"^pretrain 'abc'"):
+        form.model_copy(update={"sweep": {}}).check()
 
 
 def test_what_a_form_means_is_looked_up_once_and_for_a_copy_anew(tmp_path: Path) -> None:

@@ -166,7 +166,10 @@ def test_muon_is_not_sharded(form: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["soft_weight", "cosine_weight", "word_weight", "start", "attention_weight"])
 def test_an_ablation_varies_its_weights_itself(name: str, tmp_path: Path) -> None:
     given = {"start": "random"}.get(name, 0.5)
-    form = DistillationParameters(preset="demo", store=str(tmp_path), overrides={"distil": {name: given}})
+    nowhere = str(tmp_path / "nowhere")  # which is told after the settings
+    form = DistillationParameters(
+        preset="demo", store=str(tmp_path), corpus=nowhere, overrides={"distil": {name: given}}
+    )
     with pytest.raises(InputError, match=rf"^distil.{name} = {given!r}: the analysis compares its values"):
         form.check()
 
