@@ -184,17 +184,23 @@ def _assignments(values: Mapping[str, Any]) -> str:
 def families() -> Iterator[str]:
     """Every family that can be pre-trained here, from its file."""
     yield "# Families\n"
-    yield "What `--family` takes; the first one is the default.\n"
-    head = ("`--family`", "family", "text", "tokenizer", "network", "pre-training learns", "fine-tuning")
-    yield from table((*head, "`model_type`", "sizes"), map(_family, map(FAMILIES.__getitem__, offered())))
+    yield "What `--family` takes, the first one by default, and what pre-training learns.\n"
+    known = [FAMILIES[name] for name in offered()]
+    yield from table(("`--family`", "family", "text", "tokenizer", "network", "learns"), map(_pretrained, known))
+    yield "\n`model_type` is Hugging Face's name of the folders that are read; `shape` takes the sizes.\n"
+    yield from table(("family", "fine-tuning", "`model_type`", "sizes"), map(_fine_tuned, known))
 
 
-def _family(family: Family) -> tuple[str, ...]:
+def _pretrained(family: Family) -> tuple[str, ...]:
     text = f"{family.reads}, {'as it is' if family.raw_text else 'cleaned'}{', in sentences' * family.sentences}"
+    kinds = (family.part("tokenizer").kind, family.network_title, family.learns)
+    return f"`{family.name}`", family.title, text, *kinds
+
+
+def _fine_tuned(family: Family) -> tuple[str, ...]:
     folders = f"`{family.part('layout').model_type}`" if family.layout else ""
     tuned = _assignments(family.settings.get("finetune", {})) or "the next token beside the task"
-    kinds = (family.part("tokenizer").kind, family.network_title, family.learns)
-    return f"`{family.name}`", family.title, text, *kinds, tuned, folders, ", ".join(family.shapes)
+    return family.title, tuned, folders, ", ".join(family.shapes)
 
 
 # --- tasks
