@@ -339,7 +339,7 @@ def load_model(url: str) -> Network:
 
     :raises InputError: naming the file, and what was expected of it.
     """
-    config, tensors = read_model(url)
+    stored = read_model(url)
     with shapes_only():
-        build_model(config).require(tensors, url)
-    return build_model(config).fill(tensors, url)
+        build_model(stored.config).require(stored.tensors, url)
+    return build_model(stored.config).fill(stored.tensors, url)

@@ -271,9 +271,9 @@ def _start(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> d
     for folder, network in {job.start: model, **{job.start / name: other for name, other in others.items()}}.items():
         if network is not model and not folder.exists():
             continue  # of a model that was made elsewhere: others begin afresh
-        shape, weights = read_model(str(folder))
-        check_same_shape(shape, network.config.started_from(shape), str(folder))
-        network.go_on_from(weights, str(folder))
+        stored = read_model(str(folder))
+        check_same_shape(stored.config, network.config.started_from(stored.config), str(folder))
+        network.go_on_from(stored.tensors, str(folder))
     return {"start": sha256_file(job.start / "model.safetensors")}
 
 

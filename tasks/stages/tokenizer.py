@@ -98,7 +98,8 @@ def import_model(store: Store, url: str) -> Artifact:
     """
     from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
 
-    config, tensors = read_model(url)
+    stored = read_model(url)
+    config = stored.config
     tokenizer = pin_tokenizer(store, url, TokenizerConfig(family=config.family))
     fs, path = file_system(url)
     names = ["config.json", next(name for name in WEIGHTS if exists(fs, f"{path}/{name}"))]
@@ -111,7 +112,7 @@ def import_model(store: Store, url: str) -> Artifact:
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.models.network import build_model
 
-        model = build_model(config).fill(tensors, url)
+        model = build_model(config).fill(stored.tensors, url)
         model.save(out / "model")
         return {"parameters": model.num_parameters, "tokenizer_digest": known.tokenizer_digest}
 

@@ -187,7 +187,7 @@ def test_a_saved_model_comes_back_and_its_encoder_alone_too(family: str, tmp_pat
     assert torch.equal(run(loaded, batch()), run(model, batch()))
     (tmp_path / "state.json").write_text(json.dumps({"identity": {"model": about["model"]}}), encoding="utf-8")
     (tmp_path / "config.json").unlink()
-    assert set(read_model(str(tmp_path))[1]) == set(model.encoder.state_dict())
+    assert set(read_model(str(tmp_path)).tensors) == set(model.encoder.state_dict())
 
 
 def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:

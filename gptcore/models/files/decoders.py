@@ -1,6 +1,6 @@
 """Hugging Face's folders of decoders: GPT-1's and GPT-2's differ in names, in two settings and in their tokenizers.
 
-read    config.json, model.safetensors or the older pytorch_model.bin
+read    config.json, model.safetensors or the older pytorch_model.bin, or the shards of either
 write   config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config.json
 """
 
@@ -14,21 +14,19 @@ from typing import Any
 
 from torch import Tensor
 
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object
-from gptcore.base.settings import replace_settings
 from gptcore.base.tables import read_table
 from gptcore.config import ModelConfig
 from gptcore.models.files.folder import (
     BLOCK_PARTS,
     Exported,
-    ModelFolder,
     block_tensors,
     check_attention,
     check_original,
     ours,
 )
-from gptcore.models.files.layout import Layout
+from gptcore.models.files.layout import ForeignTensors, Layout
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import PAPER_MARKS
 
@@ -54,24 +52,16 @@ class DecoderLayout(Layout):
     unknown: str
     """The piece that stands for what has none; of GPT-2's, which know all bytes, it is the end of a text."""
 
-    def read(
-        self, folder: ModelFolder, settings: Mapping[str, Any], defaults: ModelConfig
-    ) -> tuple[ModelConfig, dict[str, Tensor]]:
-        where = folder.at("config.json")
-        self._check_settings(settings, where)
-        name, stored = self._stored(folder)
+    def _tied(self) -> Mapping[str, str]:
+        return {"lm_head.weight": f"{self.tokens}.weight"}
+
+    def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
         checked_object(settings, where, "a JSON object", dict.fromkeys(_SIZES, int))
-        theirs = {key.removeprefix("transformer."): value for key, value in stored.items()}
-
-        def part(key: str) -> Tensor:
-            require(key in theirs, f"{folder.at(name)}: no tensor {key}")
-            return theirs[key]
-
-        tokens, n_special = part(f"{self.tokens}.weight"), settings.get("n_special", 0)
+        tokens, n_special = theirs[f"{self.tokens}.weight"], settings.get("n_special", 0)
         if not isinstance(n_special, int):
             raise InputError(f"{where}: n_special: found {n_special!r:.60}, expected int")
         n_inner = settings.get("n_inner") if self.norm else None  # GPT-2's alone
-        sizes = {
+        return {
             # transformers counts special rows among vocab_size; its first versions put them after
             "n_vocab": settings["vocab_size"] - (n_special if tokens.shape[:1] == (settings["vocab_size"],) else 0),
             "n_special": n_special,
@@ -82,10 +72,12 @@ class DecoderLayout(Layout):
             **({"init_std": settings["initializer_range"]} if "initializer_range" in settings else {}),
             **({"norm_first": True} if self.norm else {}),
         }
-        config = replace_settings(defaults, sizes, f"{where}: model")
-        blocks = {(n, ours): part(f"h.{n}.{its}") for n in range(config.n_layer) for ours, its in BLOCK_PARTS.items()}
-        norm = {name: part(f"{self.norm}.{name}") for name in ("weight", "bias")} if self.norm else {}
-        return config, ours(tokens, part(f"{self.positions}.weight"), blocks, norm)
+
+    def _tensors(self, config: ModelConfig, theirs: ForeignTensors) -> dict[str, Tensor]:
+        parts = BLOCK_PARTS.items()
+        blocks = {(n, ours): theirs[f"h.{n}.{its}"] for n in range(config.n_layer) for ours, its in parts}
+        norm = {name: theirs[f"{self.norm}.{name}"] for name in ("weight", "bias")} if self.norm else {}
+        return ours(theirs[f"{self.tokens}.weight"], theirs[f"{self.positions}.weight"], blocks, norm)
 
     def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
         """:raises InputError: always."""

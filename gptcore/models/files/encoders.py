@@ -1,10 +1,10 @@
 """Hugging Face's folders of encoders: those of one family differ from another's in names and in what layers share.
 
-read    config.json, model.safetensors or the older pytorch_model.bin
+read    config.json, model.safetensors or the older pytorch_model.bin, or the shards of either
 write   config.json, model.safetensors, and the tokenizer's files
 
 A folder may lack heads: of BertModel, say, or BertForMaskedLM. The network is read without them, and says so where one
-is asked for. Heads for tasks (a classifier's) are written and not read.
+is asked for. Heads for tasks (a classifier's) are written and not read: a reader is told what was left out.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from torch import Tensor
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
-from gptcore.base.settings import replace_settings
 from gptcore.base.tables import read_table
 from gptcore.config import EncoderConfig
-from gptcore.models.files.folder import Exported, ModelFolder
-from gptcore.models.files.layout import Layout
+from gptcore.models.files.folder import Exported
+from gptcore.models.files.layout import ForeignTensors, Layout
 from gptcore.nlu.forms import Form
 from gptcore.text.tokenizer import Tokenizer
 
 _PARTS = ("weight", "bias")
 _EMBEDDINGS = {"words": "word", "positions": "position", "segments": "token_type"}
-_OLDER = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in checkpoints converted from the original releases
+_SAME_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "gelu_python": "gelu"}
 
 
 class TaskNetwork(Protocol):
@@ -83,43 +82,17 @@ class EncoderLayout(Layout):
 
     # --- reading ---
 
-    def read(
-        self, folder: ModelFolder, settings: Mapping[str, Any], defaults: EncoderConfig
-    ) -> tuple[EncoderConfig, dict[str, Tensor]]:
-        where = folder.at("config.json")
-        self._check_settings(settings, where)
+    def _tied(self) -> Mapping[str, str]:
+        words = "embeddings.word_embeddings.weight"
+        return {name: words if name.endswith("weight") else self.word_bias for name in self.bias_copies}
+
+    def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
         needed = [name for name in self.sizes.values() if name != "type_vocab_size"]
         checked_object(settings, where, "a JSON object", dict.fromkeys(needed, int))
-        file, stored = self._stored(folder)
-        theirs = self._known(stored)
-        config = replace_settings(defaults, self._settings_of(settings, theirs), f"{where}: model")
-        beyond = self.layer.format(config.n_groups if self.shares else config.n_layer)
-        if odd := next((name for name in theirs if name.startswith(f"{beyond}.")), None):
-            count = self.sizes["n_layer"]
-            raise InputError(f"{where}: {count} = {config.n_layer}, but {file} has {odd}; expected no such tensor")
-        tensors: dict[str, Tensor] = {}
-        for ours, its in self._names(config):
-            for name in its:
-                require(name in theirs, f"{folder.at(file)}: no tensor {name}")
-            tensors[ours] = theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
-        for name in self.bias_copies:  # tied with others
-            tied = "embeddings.words.weight" if name.endswith("weight") else "word_head.bias"
-            if name in theirs and tied in tensors and not torch.equal(theirs[name], tensors[tied]):
-                raise InputError(f"{folder.at(file)}: {name}: differs from {tied}, expected the same, as they are tied")
-        return config, tensors
-
-    def _known(self, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors under the names that transformers gives them today, those of the encoder without its prefix."""
-        tensors = {}
-        for name, tensor in stored.items():
-            for old, new in _OLDER.items():
-                name = name.removesuffix(old) + new if name.endswith(old) else name
-            tensors[name.removeprefix(f"{self.model_type}.")] = tensor
-        return tensors
-
-    def _settings_of(self, settings: Mapping[str, Any], theirs: Mapping[str, Tensor]) -> dict[str, Any]:
         known = {**self.sizes, **self.rates}
         fields: dict[str, Any] = {ours: settings[its] for ours, its in known.items() if its in settings}
+        activation = fields.get("activation", "gelu")
+        fields["activation"] = _SAME_ACTIVATIONS.get(activation, activation)
         narrow = settings.get("embedding_size", fields["n_embd"])
         if self.shares or (self.widens and narrow != fields["n_embd"]):
             fields["n_embd_words"] = narrow
@@ -130,11 +103,18 @@ class EncoderLayout(Layout):
         if self.classifier_layer:
             fields["classifier_layer"] = True
         present = {name.rpartition(".")[0] for name in theirs}
+        pooler = self.heads.get("pooler") in present
         return fields | {
             "words": self.word_bias in theirs,
-            "pooler": self.heads.get("pooler") in present,
-            "pair": self.heads.get("pair_head") in present,
+            "pooler": pooler,
+            "pair": pooler and self.heads.get("pair_head") in present,
             "replaced": self.heads.get("replaced_head.dense") in present,
+        }
+
+    def _tensors(self, config: EncoderConfig, theirs: ForeignTensors) -> dict[str, Tensor]:
+        return {
+            ours: theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
+            for ours, its in self._names(config)
         }
 
     # --- writing ---
@@ -187,7 +167,7 @@ class EncoderLayout(Layout):
 
     def _prefixed(self, name: str) -> str:
         outside = (*(its for ours, its in self.heads.items() if ours != "pooler"), self.word_bias)
-        return name if name.startswith(outside) else f"{self.model_type}.{name}"
+        return name if name.startswith(outside) else f"{self.prefix}.{name}"
 
     def _check(self, config: EncoderConfig, tokenizer: Tokenizer) -> None:
         """:raises InputError: a tokenizer or a shape that such a folder cannot hold."""
@@ -257,7 +237,7 @@ def encoder_layout(family: str, table: Mapping[str, Any]) -> EncoderLayout:
 
     :param table: the fields in which they are not as BERT's.
     """
-    return EncoderLayout(model_type=family, family=family, **_TABLES["shared"] | table)
+    return EncoderLayout(model_type=family, family=family, **{"prefix": family} | _TABLES["shared"] | table)
 
 
 BERT, ALBERT = (encoder_layout(name, _TABLES[name]) for name in ("bert", "albert"))

@@ -22,9 +22,10 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
+from fsspec.implementations.local import LocalFileSystem
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_safetensors
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError, require
@@ -70,7 +71,10 @@ class ModelFolder(Folder):
         return checked_object(self.json(name), self.at(name), "a JSON object", fields)
 
     def safetensors(self, name: str) -> dict[str, Tensor]:
+        """Tensors by their names; those of a local file are mapped, so that they take no memory of their own."""
         try:
+            if isinstance(self._files, LocalFileSystem) and self.has(name):
+                return load_file(f"{self._path}/{name}")
             return parse_safetensors(self.read(name))
         except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a kind of number that torch lacks
             if isinstance(error, InputError):
@@ -92,6 +96,45 @@ class ModelFolder(Folder):
             if value.layout != torch.strided or value.is_meta:
                 raise InputError(f"{self.at(name)}: {key}: found no plain tensor (sparse, or without numbers)")
         return dict(loaded)
+
+    def weights(self) -> dict[str, Tensor]:
+        """All tensors of the files that :func:`weight_files` names.
+
+        :raises InputError: a file is missing or damaged, or a shard lacks a tensor that the index says it holds.
+        """
+        first, *shards = weight_files(self)
+        stored: dict[str, Tensor] = {}
+        for name in shards or [first]:
+            stored |= self.pickled(name) if name.endswith(".bin") else self.safetensors(name)
+        if shards:
+            for tensor, shard in _shards(self, first).items():
+                require(tensor in stored, f"{self.at(shard)}: no tensor {tensor}, which {first} says it holds")
+        return stored
+
+
+def weight_files(folder: ModelFolder) -> list[str]:
+    """Names of the files that hold a model's weights, in the order in which they are read: one file, or an index and
+    the shards that it names. Where there is none, the name of the file that is expected.
+
+    :raises InputError: an index that names no shards.
+    """
+    kinds = ("model.safetensors", "pytorch_model.bin")
+    names = [f"{kind}{end}" for kind in kinds for end in ("", _INDEX)]
+    name = next((name for name in names if folder.has(name)), kinds[0])
+    return [name, *sorted({*_shards(folder, name).values()})] if name.endswith(_INDEX) else [name]
+
+
+_INDEX = ".index.json"
+
+
+def _shards(folder: ModelFolder, index: str) -> dict[str, str]:
+    """Which shard holds each tensor, by an index."""
+    shards: dict[str, Any] = folder.object(index, {"weight_map": dict})["weight_map"]
+    kind = index.removesuffix(_INDEX).rpartition(".")[2]
+    for name in shards.values() or [None]:
+        if not isinstance(name, str) or "/" in name or not name.endswith(f".{kind}"):
+            raise InputError(f"{folder.at(index)}: weight_map: found {name!r:.60}, expected names of .{kind} files")
+    return shards
 
 
 MODEL_TYPE = "gptmill"

@@ -3,21 +3,76 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_json, write_json_atomic
+from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES, Family
-from gptcore.models.files.folder import MODEL_TYPE, Exported, ModelFolder, read_own, read_release
+from gptcore.models.files.folder import MODEL_TYPE, Exported, ModelFolder, read_own, read_release, weight_files
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import SETTINGS_FILE
+
+_OLDER = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in checkpoints converted from the original releases
+_BUFFERS = (".position_ids", ".token_type_ids", ".inv_freq", ".attn.bias", ".attn.masked_bias")
+"""How the names of tensors end that follow from the settings."""
+_TASKS = ("classifier.", "pre_classifier.", "qa_outputs.", "score.", "multiple_choice_head.", "pooler.", "cls.")
+"""How the names of the heads of tasks begin, and of those heads of pre-training that a network can do without."""
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """What a folder holds of a model."""
+
+    config: NetworkConfig
+    tensors: dict[str, Tensor]
+    """The network's tensors, by our names."""
+    left_out: tuple[str, ...] = ()
+    """The names of tensors that the folder holds beside the network: the heads of tasks."""
+
+
+class ForeignTensors(Mapping[str, Tensor]):
+    """The tensors of a folder by the names that its layout knows; it remembers which of them were read.
+
+    :param where: the address of the file, for error messages.
+    :param named: what a layout calls a tensor, from its name in the file.
+    :raises InputError: two tensors that come to have the same name.
+    """
+
+    def __init__(self, where: str, stored: Mapping[str, Tensor], named: Callable[[str], str]) -> None:
+        self.where = where
+        self.names = {named(name): name for name in stored}
+        if len(self.names) < len(stored):
+            twice = next(name for name in stored if self.names[named(name)] != name)
+            raise InputError(f"{where}: found {twice} beside {self.names[named(twice)]}, expected one of the two")
+        self._stored = stored
+        self._unread = set(self.names)
+
+    def __getitem__(self, name: str) -> Tensor:
+        require(name in self.names, f"{self.where}: no tensor {name}")
+        self._unread.discard(name)
+        return self._stored[self.names[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def unread(self) -> list[str]:
+        """The names of the tensors that nobody has asked for, sorted."""
+        return sorted(self._unread)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +84,54 @@ class Layout(ABC):
     family: str
     expected: Mapping[str, Any]
     """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
+    prefix: str
+    """What the names of the trunk's tensors begin with where the folder holds heads, too."""
+    absent: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that transformers takes where config.json has none, where our family's are others."""
 
-    @abstractmethod
-    def read(
-        self, folder: ModelFolder, settings: Mapping[str, Any], defaults: Any
-    ) -> tuple[NetworkConfig, dict[str, Tensor]]:
-        """Configuration and tensors, by our names.
+    def read(self, folder: ModelFolder, settings: Mapping[str, Any], defaults: Any) -> StoredModel:
+        """The configuration of a folder's model, its tensors by our names, and what of it no network of ours has.
 
         :param settings: those of config.json.
         :param defaults: the family's configuration, for what config.json does not say.
         :raises InputError: naming the file, what was found and what was expected.
         """
+        where, settings = folder.at("config.json"), {**self.absent, **settings}
+        self._check_settings(settings, where)
+        theirs = ForeignTensors(folder.at(weight_files(folder)[0]), folder.weights(), self._name)
+        config = replace_settings(defaults, self._settings_of(settings, theirs, where), f"{where}: model")
+        tensors = self._tensors(config, theirs)
+        tied = self._tied()
+        for name, its in tied.items():
+            if name in theirs and its in theirs and not torch.equal(theirs[name], theirs[its]):
+                raise InputError(f"{theirs.where}: {name}: differs from {its}, expected the same, as they are tied")
+        left = [name for name in theirs.unread() if not f".{name}".endswith(_BUFFERS)]
+        for name in left:
+            if not name.startswith(_TASKS) and name not in tied:
+                file = theirs.where.rpartition("/")[2]
+                raise InputError(f"{where}: has no place for {name}, but {file} has it; expected no such tensor")
+        return StoredModel(config, tensors, tuple(theirs.names[name] for name in left if name not in tied))
+
+    def _name(self, name: str) -> str:
+        """What a layout calls a tensor: as transformers does today, those of the trunk without its prefix."""
+        for old, new in _OLDER.items():
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        name = name.replace("_orig_mod.", "")  # what torch.compile puts before the names of what it compiles
+        for wrapper in ("module.", "model.", f"{self.prefix}."):
+            name = name.removeprefix(wrapper)
+        return name
+
+    def _tied(self) -> Mapping[str, str]:
+        """Names under which some folders repeat a tensor, as the head's matrix is the embedding -> that one's name."""
+        return {}
+
+    @abstractmethod
+    def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
+        """Our settings of a network; ``where`` theirs are read."""
+
+    @abstractmethod
+    def _tensors(self, config: Any, theirs: ForeignTensors) -> dict[str, Tensor]:
+        """A network's tensors by our names."""
 
     @abstractmethod
     def write(self, model: Any, tokenizer: Tokenizer, folder: Path) -> None:
@@ -54,12 +146,6 @@ class Layout(ABC):
         for name, value in self.expected.items():
             if settings.get(name, value) != value:
                 raise InputError(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}")
-
-    def _stored(self, folder: ModelFolder) -> tuple[str, dict[str, Tensor]]:
-        """The name of the file of tensors, and what it holds."""
-        if folder.has("pytorch_model.bin") and not folder.has("model.safetensors"):
-            return "pytorch_model.bin", folder.pickled("pytorch_model.bin")
-        return "model.safetensors", folder.safetensors("model.safetensors")
 
     def _check_tokenizer(self, config: NetworkConfig, tokenizer: Tokenizer) -> None:
         """:raises InputError: a tokenizer that is not the model's."""
@@ -151,25 +237,28 @@ def _layout(config: NetworkConfig) -> Layout:
     return layout
 
 
-def read_model(url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
-    """The configuration of a model and its tensors by our names, from any fsspec URL of a folder.
+def read_model(url: str) -> StoredModel:
+    """A model's configuration, its tensors by our names, and what else is there, from any fsspec URL of a folder.
+
+    Tensors of a local folder are mapped, so that no second copy of them is in memory beside the network's.
 
     :raises InputError: naming the file, and what was expected of it.
     """
-    config, tensors = _read(ModelFolder(url), url)
-    require(config.layers <= len(tensors), f"{url}: {len(tensors)} tensors, expected those of {config.layers} blocks")
-    return config, tensors
+    model = _read(ModelFolder(url), url)
+    layers, found = model.config.layers, len(model.tensors)
+    require(layers <= found, f"{url}: {found} tensors, expected those of {layers} blocks")
+    return model
 
 
-def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
-    """The configuration and tensors of a folder, whether they fit together or not."""
+def _read(folder: ModelFolder, url: str) -> StoredModel:
+    """What a folder holds, whether its settings and tensors fit together or not."""
     if folder.has("params_shapes.json"):
-        return read_release(folder)
+        return StoredModel(*read_release(folder))
     if folder.has("config.json"):
         settings = folder.object("config.json")
         kind = settings.get("model_type")
         if kind == MODEL_TYPE:
-            return read_own(folder, "config.json", settings)
+            return StoredModel(*read_own(folder, "config.json", settings))
         theirs = model_types()
         if kind in theirs:
             layout: Layout = theirs[kind].part("layout")
@@ -179,7 +268,6 @@ def _read(folder: ModelFolder, url: str) -> tuple[NetworkConfig, dict[str, Tenso
     if folder.has("state.json"):
         identity = folder.object("state.json", {"identity": dict})["identity"]
         where = folder.at("state.json")
-        return read_own(
-            folder, "state.json", checked_object(identity, where, "a JSON object", {"model": dict})["model"]
-        )
+        settings = checked_object(identity, where, "a JSON object", {"model": dict})["model"]
+        return StoredModel(*read_own(folder, "state.json", settings))
     raise InputError(f"{url}: not a model folder; expected config.json, state.json or params_shapes.json in it")

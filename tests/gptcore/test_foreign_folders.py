@@ -1,0 +1,246 @@
+"""Folders of each architecture of transformers' that is read natively, with random weights, in every shape that they
+come in: in shards, in halves of the numbers, under other prefixes, with heads that no network of ours has, or damaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from gptcore import load_model
+from gptcore.base.errors import InputError
+from gptcore.models.files.folder import ModelFolder, weight_files
+from gptcore.models.files.layout import read_model
+from tests.gptcore.test_encoder import filled
+
+V, T = 61, 11
+ENCODER = {
+    "vocab_size": V,
+    "hidden_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "max_position_embeddings": 32,
+}
+DECODER = {"vocab_size": V, "n_positions": 32, "n_layer": 4, "n_head": 4, "n_embd": 24}
+
+
+class Made(NamedTuple):
+    """An architecture of transformers': its classes, and the settings of a tiny network."""
+
+    classes: str
+    words: str
+    """The class that tells words, without ``classes``."""
+    prefix: str
+    layers: str
+    """The setting that counts layers."""
+    settings: Mapping[str, Any]
+
+
+MADE = {
+    "bert": Made("Bert", "ForMaskedLM", "bert.", "num_hidden_layers", ENCODER),
+    "albert": Made("Albert", "ForMaskedLM", "albert.", "num_hidden_groups", {**ENCODER, "num_hidden_groups": 2}),
+    "electra": Made("Electra", "ForMaskedLM", "electra.", "num_hidden_layers", ENCODER),
+    "distilbert": Made(
+        "DistilBert",
+        "ForMaskedLM",
+        "distilbert.",
+        "n_layers",
+        {"vocab_size": V, "dim": 24, "n_layers": 4, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 32},
+    ),
+    "gpt2": Made("GPT2", "LMHeadModel", "transformer.", "n_layer", DECODER),
+    "openai-gpt": Made("OpenAIGPT", "LMHeadModel", "transformer.", "n_layer", DECODER),
+}
+every = pytest.mark.parametrize("kind", MADE)
+
+
+def written(kind: str, folder: Path, network: str = "", **changes: Any) -> Any:
+    """transformers' network of a kind with random weights, which a folder then holds.
+
+    :param network: its class without the architecture's name; empty: the one that tells words.
+    """
+    made = MADE[kind]
+    config = getattr(transformers, f"{made.classes}Config")(**{**made.settings, **changes})
+    theirs: Any = filled(getattr(transformers, made.classes + (network or made.words))(config))
+    theirs.save_pretrained(folder)
+    return theirs
+
+
+def batch() -> dict[str, Tensor]:
+    """Three sequences of different lengths, right-padded."""
+    lengths = torch.tensor([T, 7, 2])
+    mask = (torch.arange(T) < lengths[:, None]).long()
+    tokens = torch.randint(3, V, (3, T), generator=torch.Generator().manual_seed(1))
+    return {"tokens": torch.where(mask.bool(), tokens, 1), "mask": mask}
+
+
+@torch.no_grad()
+def logits(model: nn.Module, given: Mapping[str, Tensor]) -> Tensor:
+    """What ours or transformers' makes of the words of a batch: [N, V]."""
+    if isinstance(model, transformers.PreTrainedModel):
+        found: Tensor = model(given["tokens"], attention_mask=given["mask"]).logits
+    else:
+        found = model(given["tokens"], **({"mask": given["mask"]} if hasattr(model, "encode") else {}))
+    return found[given["mask"].bool()]
+
+
+def same(folder: Path, other: Path) -> bool:
+    """Whether two folders hold the same model, bit for bit."""
+    ours, theirs = read_model(str(folder)), read_model(str(other))
+    return ours.config == theirs.config and all(
+        torch.equal(tensor, theirs.tensors[name]) for name, tensor in ours.tensors.items()
+    )
+
+
+@every
+def test_words_are_told_as_by_transformers(kind: str, tmp_path: Path) -> None:
+    theirs = written(kind, tmp_path)
+    torch.testing.assert_close(logits(load_model(str(tmp_path)), batch()), logits(theirs, batch()), rtol=0, atol=1e-5)
+    assert read_model(str(tmp_path)).left_out == ()
+
+
+@every
+@pytest.mark.parametrize("size", ["5KB", "20KB"])
+def test_shards_are_read_as_one_file(kind: str, size: str, tmp_path: Path) -> None:
+    written(kind, tmp_path / "whole").save_pretrained(tmp_path / "shards", max_shard_size=size)
+    index, *shards = weight_files(ModelFolder(str(tmp_path / "shards")))
+    assert index == "model.safetensors.index.json"
+    assert len(shards) > 1
+    assert same(tmp_path / "shards", tmp_path / "whole")
+    assert weight_files(ModelFolder(str(tmp_path / "whole"))) == ["model.safetensors"]
+
+
+def test_shards_of_the_older_kind_are_read_as_one_file(tmp_path: Path) -> None:
+    written("gpt2", tmp_path / "whole")
+    tensors = list(load_file(tmp_path / "whole" / "model.safetensors").items())
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    (folder / "config.json").write_bytes((tmp_path / "whole" / "config.json").read_bytes())
+    names = {}
+    for number, part in enumerate((tensors[:9], tensors[9:])):
+        torch.save(dict(part), folder / f"pytorch_model-{number}.bin")
+        names |= {name: f"pytorch_model-{number}.bin" for name, _ in part}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": names}))
+    assert same(folder, tmp_path / "whole")
+
+
+def index(folder: Path, change: Callable[[dict[str, str]], Any]) -> None:
+    """Change which shard an index says holds each tensor."""
+    file = folder / "model.safetensors.index.json"
+    stored = json.loads(file.read_text())
+    change(stored["weight_map"])
+    file.write_text(json.dumps(stored))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: next(folder.glob("*-00002-*")).unlink(), "model-00002-of-.*: no such file"),
+        (lambda folder: index(folder, lambda names: names.update(more=min(names.values()))), "no tensor more, which"),
+        (lambda folder: index(folder, lambda names: names.update(more="../x.safetensors")), "found '../x.safetensors'"),
+        (lambda folder: index(folder, lambda names: names.update(more=7)), "weight_map: found 7, expected names of"),
+        (lambda folder: index(folder, lambda names: names.clear()), "weight_map: found None, expected names of"),
+    ],
+)
+def test_shards_that_are_not_what_the_index_says_are_refused(
+    damage: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    written("bert", tmp_path / "whole").save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    damage(tmp_path / "shards")
+    with pytest.raises(InputError, match=message):
+        load_model(str(tmp_path / "shards"))
+
+
+def rewrite(folder: Path, change: Callable[[str, Tensor], tuple[str, Tensor]]) -> None:
+    file = folder / "model.safetensors"
+    save_file(dict(change(name, tensor) for name, tensor in load_file(file).items()), file)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_of_numbers_are_read_as_the_numbers_that_they_are(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    written(kind, tmp_path)
+    rewrite(tmp_path, lambda name, tensor: (name, tensor.to(dtype)))
+    found = load_model(str(tmp_path)).state_dict()
+    rewrite(tmp_path, lambda name, tensor: (name, tensor.float()))
+    expected = load_model(str(tmp_path)).state_dict()
+    assert all(tensor.dtype == torch.float32 and torch.equal(tensor, expected[name]) for name, tensor in found.items())
+
+
+@every
+@pytest.mark.parametrize("prefix", ["", "model.", "module.", "_orig_mod.", "module._orig_mod."])
+def test_names_behind_other_prefixes_are_read(kind: str, prefix: str, tmp_path: Path) -> None:
+    for name in ("plain", "other"):
+        written(kind, tmp_path / name)
+    own = MADE[kind].prefix
+
+    def renamed(name: str, tensor: Tensor) -> tuple[str, Tensor]:
+        return prefix + (name if prefix else name.removeprefix(own)), tensor
+
+    rewrite(tmp_path / "other", renamed)
+    assert same(tmp_path / "other", tmp_path / "plain")
+
+
+LEFT_OUT = {
+    "distilbert": {"pre_classifier", "classifier"},
+    "electra": {"classifier.dense", "classifier.out_proj"},
+    "gpt2": {"score"},
+    "openai-gpt": {"score"},
+}
+
+
+@every
+def test_heads_of_tasks_are_left_out_and_told(kind: str, tmp_path: Path) -> None:
+    theirs = written(kind, tmp_path, "ForSequenceClassification", num_labels=3, pad_token_id=1)
+    stored = read_model(str(tmp_path))
+    heads = {name.rpartition(".")[0] for name in stored.left_out}
+    assert heads == LEFT_OUT.get(kind, {"classifier"})
+    trunk = load_model(str(tmp_path))
+    given = batch()
+    if hasattr(trunk, "encode"):
+        ours = trunk.encode(given["tokens"], None, given["mask"])
+    else:
+        ours = trunk.hidden(given["tokens"])
+    with torch.no_grad():
+        states = theirs.base_model(given["tokens"], attention_mask=given["mask"]).last_hidden_state
+    real = given["mask"].bool()
+    torch.testing.assert_close(ours[real], states[real], rtol=0, atol=1e-5)
+
+
+@every
+def test_nothing_is_left_unread_without_a_word(kind: str, tmp_path: Path) -> None:
+    written(kind, tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    count = MADE[kind].layers
+    (tmp_path / "config.json").write_text(json.dumps({**settings, count: settings[count] - 1}))
+    with pytest.raises(InputError, match=r"config.json: has no place for .*, but model.safetensors has it"):
+        load_model(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({**tensors, "adapter.weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"has no place for adapter.weight, but model.safetensors has it"):
+        load_model(str(tmp_path))
+    twice = next(name for name in tensors if name.startswith(MADE[kind].prefix))
+    save_file({**tensors, f"module.{twice}": torch.ones(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=rf"found .*{twice} beside .*{twice}, expected one of the two"):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "openai-gpt"])
+def test_a_head_of_its_own_is_refused_where_no_network_has_one(kind: str, tmp_path: Path) -> None:
+    theirs = written(kind, tmp_path)
+    table = theirs.get_input_embeddings().weight.detach()
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({**tensors, "lm_head.weight": table.clone()}, tmp_path / "model.safetensors")
+    assert read_model(str(tmp_path)).left_out == ()
+    save_file({**tensors, "lm_head.weight": table + 1}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"lm_head.weight: differs from \w+.weight, expected the same"):
+        load_model(str(tmp_path))
