@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
     from gptcore.config.training import PretrainConfig
 
 LAYER_NORM_EPSILON = 1e-5  # original code
+ENCODER_EPSILON = 1e-12  # of BERT's norms (original code)
 SHARINGS = ("none", "attention", "feed-forward", "all")
 ACTIVATIONS = ("gelu", "gelu_new")
 
@@ -213,7 +214,9 @@ class EncoderConfig(TransformerConfig):
     they have it already."""
     n_segments: int = size(2, least=0)
     """How many texts of a sequence are told apart by embeddings of their own; 0: two texts are told apart by the mark
-    between them alone (DistilBERT, section 3)."""
+    between them alone (DistilBERT, section 3), and so where 1 is the same for all texts (RoBERTa, original code)."""
+    norm_eps: float | None = setting(None, above=0, below=1)
+    """What each norm adds to the variance. None: 1e-12 (BERT, original code)."""
     sinusoidal: bool = False
     """Whether positions are sines and cosines ("Attention Is All You Need", section 3.5) in place of learned ones."""
     sharing: str = setting("none", among=SHARINGS)
@@ -241,12 +244,17 @@ class EncoderConfig(TransformerConfig):
         super().__post_init__()
         if self.n_special:
             raise InputError(f"model.n_special = {self.n_special}, expected 0: an encoder's vocabulary has its own")
-        if self.n_segments == 1:
+        if self.n_segments == 1 and self.pair:
             raise InputError("model.n_segments = 1: expected at least 2, for two texts beside each other, or 0")
         if self.n_groups > max(1, self.n_layer):
             raise InputError(f"model.n_groups = {self.n_groups}: expected at most model.n_layer = {self.n_layer}")
         if self.pair and not self.pooler:
             raise InputError("model.pair = True without model.pooler: expected a pooler, whose state that head reads")
+
+    @property
+    def epsilon(self) -> float:
+        """What each norm adds to the variance."""
+        return ENCODER_EPSILON if self.norm_eps is None else self.norm_eps
 
     @property
     def width_of_words(self) -> int:

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from gptcore.config import EncoderConfig
+from gptcore.config import ENCODER_EPSILON, EncoderConfig
 from gptcore.models import feed_forward
 from gptcore.models.attention import Attention
 from gptcore.models.context import Context
@@ -20,12 +20,10 @@ from gptcore.models.feed_forward import activated
 from gptcore.models.network import word_scores
 from gptcore.models.products import Linear
 
-EPSILON = 1e-12  # of the norms (original code)
 
-
-def norm(width: int) -> nn.LayerNorm:
+def norm(width: int, epsilon: float = ENCODER_EPSILON) -> nn.LayerNorm:
     """The norm of a sub-layer."""
-    return nn.LayerNorm(width, eps=EPSILON)
+    return nn.LayerNorm(width, eps=epsilon)
 
 
 class Embeddings(nn.Module):
@@ -38,7 +36,7 @@ class Embeddings(nn.Module):
         self.words = nn.Embedding(config.n_vocab, width)
         self.positions = None if config.sinusoidal else nn.Embedding(config.n_ctx, width)
         self.segments = nn.Embedding(config.n_segments, width) if config.n_segments else None
-        self.norm = norm(width)
+        self.norm = norm(width, config.epsilon)
         if config.sinusoidal:
             self.register_buffer("waves", sinusoids(config.n_ctx, width), persistent=False)
 
@@ -48,7 +46,8 @@ class Embeddings(nn.Module):
         positions = self.get_buffer("waves") if self.positions is None else self.positions.weight
         x = self.words(tokens)
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+            alike = segments is None or self.segments.num_embeddings == 1
+            x = x + (self.segments.weight[0] if alike else self.segments(segments))
         x = self.norm(x + positions[:T])
         return dropout(x, self.pdrop, self.training)
 
@@ -71,7 +70,7 @@ class SelfAttention(Attention):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
-        self.norm = norm(config.n_embd)
+        self.norm = norm(config.n_embd, config.epsilon)
 
     def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:  # type: ignore[override]
         """[B, T, D] -> [B, T, D]; ``visible`` [B, 1, 1, T]: which positions are words; None: all."""
@@ -84,7 +83,7 @@ class FeedForward(feed_forward.FeedForward):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config, config.activation)
-        self.norm = norm(config.n_embd)
+        self.norm = norm(config.n_embd, config.epsilon)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
@@ -108,7 +107,7 @@ class WordHead(nn.Module):
         super().__init__()
         self.activation = config.activation
         self.dense = Linear(config.n_embd, config.width_of_words)
-        self.norm = norm(config.width_of_words)
+        self.norm = norm(config.width_of_words, config.epsilon)
         self.bias = nn.Parameter(torch.zeros(config.n_vocab))
 
     def hidden(self, states: Tensor) -> Tensor:

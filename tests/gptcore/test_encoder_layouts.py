@@ -221,7 +221,6 @@ def untied(folder: Path) -> None:
     ("edit", "message"),
     [
         (edited({"is_decoder": True}), "config.json: is_decoder = True, expected False"),
-        (edited({"layer_norm_eps": 1e-5}), "config.json: layer_norm_eps = 1e-05, expected 1e-12"),
         (edited({"position_embedding_type": "relative_key"}), "position_embedding_type = 'relative_key', expected"),
         (edited({"hidden_act": "relu"}), "model.activation = 'relu': expected one of gelu, gelu_new"),
         (edited({"hidden_size": "wide"}), "hidden_size: found 'wide', expected int"),

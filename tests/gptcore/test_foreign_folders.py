@@ -17,8 +17,10 @@ from torch import Tensor, nn
 
 from gptcore import load_model
 from gptcore.base.errors import InputError
+from gptcore.models.classifier import EncoderClassificationModel, Head
 from gptcore.models.files.folder import ModelFolder, weight_files
-from gptcore.models.files.layout import read_model
+from gptcore.models.files.layout import export_classifier, export_hugging_face, read_model
+from gptcore.text.byte_bpe import ByteTokenizer
 from tests.gptcore.test_encoder import filled
 
 V, T = 61, 11
@@ -48,6 +50,15 @@ class Made(NamedTuple):
 MADE = {
     "bert": Made("Bert", "ForMaskedLM", "bert.", "num_hidden_layers", ENCODER),
     "albert": Made("Albert", "ForMaskedLM", "albert.", "num_hidden_groups", {**ENCODER, "num_hidden_groups": 2}),
+    "roberta": Made(
+        "Roberta",
+        "ForMaskedLM",
+        "roberta.",
+        "num_hidden_layers",
+        {**ENCODER, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    ),
+    "xlm-roberta": Made("XLMRoberta", "ForMaskedLM", "roberta.", "num_hidden_layers", {**ENCODER, "pad_token_id": 1}),
+    "camembert": Made("Camembert", "ForMaskedLM", "roberta.", "num_hidden_layers", ENCODER),
     "electra": Made("Electra", "ForMaskedLM", "electra.", "num_hidden_layers", ENCODER),
     "distilbert": Made(
         "DistilBert",
@@ -189,9 +200,13 @@ def test_names_behind_other_prefixes_are_read(kind: str, prefix: str, tmp_path: 
     assert same(tmp_path / "other", tmp_path / "plain")
 
 
+TWO_LAYERS = {"classifier.dense", "classifier.out_proj"}
 LEFT_OUT = {
     "distilbert": {"pre_classifier", "classifier"},
-    "electra": {"classifier.dense", "classifier.out_proj"},
+    "electra": TWO_LAYERS,
+    "roberta": TWO_LAYERS,
+    "xlm-roberta": TWO_LAYERS,
+    "camembert": TWO_LAYERS,
     "gpt2": {"score"},
     "openai-gpt": {"score"},
 }
@@ -244,3 +259,47 @@ def test_a_head_of_its_own_is_refused_where_no_network_has_one(kind: str, tmp_pa
     save_file({**tensors, "lm_head.weight": table + 1}, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"lm_head.weight: differs from \w+.weight, expected the same"):
         load_model(str(tmp_path))
+
+
+WORDS = ByteTokenizer.train(["The old king and the new queen, 12! Don't stop..."] * 3, 30)
+"""A tokenizer of the families that read bytes."""
+OF_BYTES = {"roberta": ("MultipleChoice", "QuestionAnswering", "SequenceClassification", "TokenClassification")}
+
+
+@pytest.mark.parametrize("kind", OF_BYTES)
+def test_a_folder_there_and_back_has_the_logits_that_it_had(kind: str, tmp_path: Path) -> None:
+    theirs = written(kind, tmp_path / "theirs", vocab_size=WORDS.n_vocab)
+    model = load_model(str(tmp_path / "theirs"))
+    export_hugging_face(model, WORDS, tmp_path / "back")
+    back, said = type(theirs).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(said.values()), said
+    assert torch.equal(logits(back, batch()), logits(theirs, batch()))
+    assert load_model(str(tmp_path / "back")).config == model.config
+
+
+FORMS = {"MultipleChoice": "choices", "QuestionAnswering": "span", "TokenClassification": "tags"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in OF_BYTES.items() for name in names])
+def test_a_classifier_is_written_as_transformers_own(kind: str, name: str, tmp_path: Path) -> None:
+    written(kind, tmp_path / "theirs", "Model", vocab_size=WORDS.n_vocab)
+    form = FORMS.get(name, "pair")
+    n_outputs = {"choices": 1, "span": 2}.get(form, 3)
+    network = load_model(str(tmp_path / "theirs")).adapt()
+    model = EncoderClassificationModel.over(network, "", Head(form, n_outputs, 0.1)).eval()
+    export_classifier(model, ("yes", "no", "maybe")[:n_outputs], WORDS, tmp_path / "out")
+    theirs, said = getattr(transformers, MADE[kind].classes + "For" + name).from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(said.values()), said
+    given = batch()
+    tokens, mask = (part[:, None] for part in given.values())
+    with torch.no_grad():
+        if form == "choices":
+            found = theirs(tokens, attention_mask=mask)
+        else:
+            found = theirs(given["tokens"], attention_mask=given["mask"])
+        ours, _ = model(tokens, torch.zeros(1), mask=mask.bool())
+    expected = torch.stack([found.start_logits, found.end_logits], -1) if form == "span" else found.logits
+    real = given["mask"].bool() if form in ("span", "tags") else slice(None)
+    torch.testing.assert_close(ours[real], expected[real], rtol=0, atol=1e-5)

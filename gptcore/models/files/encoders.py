@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
 from gptcore.base.tables import read_table
-from gptcore.config import EncoderConfig
+from gptcore.config import ENCODER_EPSILON, EncoderConfig
 from gptcore.models.files.folder import Exported
 from gptcore.models.files.layout import ForeignTensors, Layout
 from gptcore.nlu.forms import Form
 from gptcore.text.tokenizer import Tokenizer
 
 _PARTS = ("weight", "bias")
+_POSITIONS = "embeddings.positions.weight"
 _EMBEDDINGS = {"words": "word", "positions": "position", "segments": "token_type"}
 _SAME_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "gelu_python": "gelu"}
 
@@ -80,6 +82,11 @@ class EncoderLayout(Layout):
     classifier_layer: str = ""
     """The name of a classifier's own layer before its last one in a folder; empty: it has none."""
 
+    classifier_parts: tuple[str, str] = ("", "")
+    """What the pooler and the last layer are called in a classifier of whole texts that has both; empty: it has not."""
+    first_position: int = 0
+    """Which row of the folder's positions is that of a text's first piece: one behind the padding's id (RoBERTa)."""
+
     # --- reading ---
 
     def _tied(self) -> Mapping[str, str]:
@@ -91,6 +98,9 @@ class EncoderLayout(Layout):
         checked_object(settings, where, "a JSON object", dict.fromkeys(needed, int))
         known = {**self.sizes, **self.rates}
         fields: dict[str, Any] = {ours: settings[its] for ours, its in known.items() if its in settings}
+        fields["n_ctx"] -= self.first_position
+        if fields.get("norm_eps") == ENCODER_EPSILON:
+            del fields["norm_eps"]
         activation = fields.get("activation", "gelu")
         fields["activation"] = _SAME_ACTIVATIONS.get(activation, activation)
         narrow = settings.get("embedding_size", fields["n_embd"])
@@ -112,10 +122,12 @@ class EncoderLayout(Layout):
         }
 
     def _tensors(self, config: EncoderConfig, theirs: ForeignTensors) -> dict[str, Tensor]:
-        return {
+        tensors = {
             ours: theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
             for ours, its in self._names(config)
         }
+        tensors[_POSITIONS] = tensors[_POSITIONS][self.first_position :]
+        return tensors
 
     # --- writing ---
 
@@ -135,7 +147,12 @@ class EncoderLayout(Layout):
         if not (places or config.pooler) and "pooler" in self.heads:
             raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
         name = form.transformers_layer
-        layer = {f"{name}.weight": model.head.weight, f"{name}.bias": model.head.bias}
+        layer: dict[str, Tensor] = {}
+        if all(self.classifier_parts) and form.transformers == "SequenceClassification":
+            dense, name = self.classifier_parts
+            state, config = model.encoder.state_dict(), dataclasses.replace(config, pooler=False)
+            layer = {f"{dense}.{part}": state[f"pooler.{part}"] for part in _PARTS}
+        layer |= {f"{name}.{part}": getattr(model.head, part) for part in _PARTS}
         if model.layer is not None:
             layer |= {f"{self.classifier_layer}.{part}": getattr(model.layer, part) for part in _PARTS}
         said: dict[str, Any] = {"architectures": [f"{self.classes}For{form.transformers}"]}
@@ -159,6 +176,7 @@ class EncoderLayout(Layout):
         """A network with the parts that ``config`` names; ``layer`` and ``said``: more tensors and settings."""
         self._check(config, tokenizer)
         state, tensors = model.state_dict(), dict(layer)
+        state[_POSITIONS] = F.pad(state[_POSITIONS], (0, 0, self.first_position, 0))
         for ours, its in self._names(config):
             tensors |= zip(map(self._prefixed, its), state[ours].chunk(len(its)), strict=True)
         pad = {} if tokenizer.specials is None else {"pad_token_id": tokenizer.specials.pad}
@@ -172,6 +190,8 @@ class EncoderLayout(Layout):
     def _check(self, config: EncoderConfig, tokenizer: Tokenizer) -> None:
         """:raises InputError: a tokenizer or a shape that such a folder cannot hold."""
         self._check_tokenizer(config, tokenizer)
+        if self.first_position and tokenizer.specials and tokenizer.specials.pad != self.first_position - 1:
+            raise InputError(f"tokenizer: pad = {tokenizer.specials.pad}, expected {self.first_position - 1}")
         folders, narrow = f"{self.model_type} folders", config.n_embd_words
         here, segments = f"in a {self.model_type} folder", "n_segments" in self.sizes
         layer, sharing = bool(self.classifier_layer), "all" if self.shares else "none"
@@ -200,7 +220,8 @@ class EncoderLayout(Layout):
             **{its: getattr(config, ours) for ours, its in {**self.sizes, **self.rates}.items()},
             **({"embedding_size": config.width_of_words} if self.widens else {}),
             **extra,
-            "layer_norm_eps": self.expected["layer_norm_eps"],
+            self.sizes["n_ctx"]: config.n_ctx + self.first_position,
+            "layer_norm_eps": config.epsilon,
             "tie_word_embeddings": True,
         }
 

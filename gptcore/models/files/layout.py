@@ -86,6 +86,8 @@ class Layout(ABC):
     """Settings that change what is computed -> the only value that we compute; each is transformers' default."""
     prefix: str
     """What the names of the trunk's tensors begin with where the folder holds heads, too."""
+    aliases: tuple[str, ...] = ()
+    """What else config.json may call the kind: networks of others that compute the same under the same names."""
     absent: Mapping[str, Any] = field(default_factory=dict)
     """Settings that transformers takes where config.json has none, where our family's are others."""
 
@@ -182,7 +184,9 @@ def model_types() -> dict[str, Family]:
     families: dict[str, Family] = {}
     for family in FAMILIES.values():
         if family.layout:
-            families.setdefault(family.part("layout").model_type, family)
+            layout: Layout = family.part("layout")
+            for kind in (layout.model_type, *layout.aliases):
+                families.setdefault(kind, family)
     return families
 
 
