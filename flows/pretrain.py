@@ -9,7 +9,7 @@ from flows.forms.parameters import PretrainParameters
 from flows.forms.requests import ShardsRequest
 from flows.forms.run_names import from_form
 from flows.servers import signals
-from flows.trainings.chain import imported, pretraining
+from flows.trainings.chain import pretraining
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.tokenizer import check_kind
 from tasks.store.artifact import Artifact
@@ -31,4 +31,4 @@ def asked_for(request: ShardsRequest) -> PretrainRequest:
     store, shards = request.store, request.shards
     check_kind(store, ancestor(store, shards, "tokenizer"), request.preset.tokenizer)
     store.adopt(ancestor(store, shards, "corpus"))  # of another store's shards: the model's card tells of it
-    return pretraining(request, shards, imported(store, request.start))
+    return pretraining(request, shards)

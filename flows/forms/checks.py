@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.forms.readers import as_typed, task_name
-from flows.forms.references import given_model, teacher_model
+from flows.forms.references import pretrained_model, teacher_model
 from flows.forms.settings import FROM_TASK
 from flows.plugins import part
 from gptcore.base.addresses import refuse_recorded
@@ -134,15 +134,15 @@ def check_rates(rates: Sequence[float]) -> None:
         raise InputError(f"--rates: found {as_typed(twice)} twice, expected each rate once")
 
 
-def given_start(store: Store, ref: str, model: NetworkConfig, tokenizer: str) -> Artifact | str | None:
-    """The model whose weights a pre-training goes on from, seen to fit the network and the text; None where ``ref`` is
-    empty, and a folder that is imported, and looked at, as the training begins.
+def given_start(store: Store, ref: str, model: NetworkConfig, tokenizer: str) -> Artifact | None:
+    """The model whose weights a pre-training goes on from, seen to fit the network and the text; None: there is none.
 
+    :param ref: any name of a checkpoint, or empty.
     :param tokenizer: the tokenizer's digest; empty where it is yet to be learnt.
     :raises InputError: the model is not there, or does not fit.
     """
-    start = given_model(store, ref) if ref else None
-    if isinstance(start, Artifact):
+    start = pretrained_model(store, ref) if ref else None
+    if start:
         check_start(store, start, model, tokenizer)
     return start
 

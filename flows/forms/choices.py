@@ -23,7 +23,7 @@ from prefect.exceptions import PrefectException
 
 from flows.forms.fields import OWN_TASKS
 from gptcore.nlu.own_task import is_task_file
-from tasks.store.references import label_of
+from tasks.store.references import CHECKPOINTS, label_of
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
@@ -32,8 +32,8 @@ _READ = 200  # deployments: the most that Prefect gives at once
 
 
 def checkpoints_of(store: Store) -> list[str]:
-    """What the drop-down offers: latest, then every pre-trained model, newest first."""
-    return ["latest", *map(label_of, islice(store.newest("pretrain"), _LISTED))]
+    """What the drop-down offers: latest, then every pre-trained model, newest first, then every imported one."""
+    return ["latest", *(label_of(record) for stage in CHECKPOINTS for record in islice(store.newest(stage), _LISTED))]
 
 
 def with_choices(schema: dict[str, Any], choices: list[str]) -> dict[str, Any]:

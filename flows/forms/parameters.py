@@ -82,7 +82,7 @@ class OnBooks(Form):
         store: Store,
         preset: Preset,
         tokenizer: Given | None,
-        start: Given | None = None,
+        start: Artifact | None = None,
         teacher: Artifact | None = None,
     ) -> BooksRequest:
         """The form's request, where its names have been looked up."""

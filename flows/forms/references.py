@@ -4,6 +4,8 @@
     a digest                or its first digits; words around it, as labels, runs and rows have them, are left out
     a row's digest          of the leaderboard: its fine-tuned model of the task, else its pre-trained model
     an address              of the artifact, in any store
+    a name                  of an imported model
+    a folder                of Hugging Face's kind, or its address (s3://..., hf://ORG/NAME@REVISION): it is imported
     a page                  of an MLflow run: that of a model, or of a row
     models:/NAME@ALIAS      or models:/NAME/VERSION, of MLflow's registry
 
@@ -26,11 +28,17 @@ from tasks.store import references
 from tasks.store.artifact import Artifact
 from tasks.store.counts import FinetuneCounts
 from tasks.store.lineage import home_of, located
+from tasks.store.references import CHECKPOINTS
 from tasks.store.store import Store
 from tasks.tracking.registry import SCHEME, model_of_run, registered_artifact
 from tasks.tracking.tracker import Tracker
 
-WORDS = {"pretrain": "a pre-trained model", "finetune": "a fine-tuned model", **added("models")}
+WORDS = {
+    "pretrain": "a pre-trained model",
+    "finetune": "a fine-tuned model",
+    "imported": "an imported model",
+    **added("models"),
+}
 """Stage -> what its artifacts are to people."""
 _CHOSEN = ("latest", "best")
 _NEAR = 50  # models of each stage whose names are compared with one that is none
@@ -41,28 +49,31 @@ _PAGE = re.compile(r"/runs/([0-9a-f]{32})(?![0-9a-f])")
 
 
 def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifact:
-    """The `pretrain` artifact that any name stands for; see :func:`tasks.store.references.pretrained_model`.
+    """The checkpoint that any name stands for; see :func:`tasks.store.references.pretrained_model`.
 
-    :raises InputError: where none fits, or several do.
-    """
-    return references.pretrained_model(store, in_store(store, ref, ("pretrain",)), generates)
-
-
-def given_model(store: Store, ref: str, generates: bool = False) -> Artifact | str:
-    """The `pretrain` artifact that any name stands for, or the folder of Hugging Face's that ``ref`` is.
+    A folder's model is imported, which costs what copying it does.
 
     :param generates: whether "latest" means one that generates text.
-    :raises InputError: where none fits, or several do.
+    :raises InputError: where none fits, or several do, or the folder's cannot be read.
     """
-    return ref if references.is_model_folder(ref) else pretrained_model(store, ref, generates)
+    return _from_folder(store, ref) or references.pretrained_model(store, in_store(store, ref, CHECKPOINTS), generates)
 
 
 def teacher_model(store: Store, ref: str) -> Artifact:
-    """The `pretrain` artifact that any name stands for; see :func:`tasks.store.references.teacher_model`.
+    """The checkpoint that any name stands for; see :func:`tasks.store.references.teacher_model`.
 
-    :raises InputError: where none fits, or several do.
+    :raises InputError: where none fits, or several do, or a folder's cannot be read.
     """
-    return references.teacher_model(store, in_store(store, ref, ("pretrain",)))
+    return _from_folder(store, ref) or references.teacher_model(store, in_store(store, ref, CHECKPOINTS))
+
+
+def _from_folder(store: Store, ref: str) -> Artifact | None:
+    """The model in a folder of Hugging Face's kind, imported; None where ``ref`` is no such folder."""
+    if not references.is_model_folder(ref):
+        return None
+    from tasks.stages.imported import import_model  # brings Prefect, which a digest has no need of
+
+    return import_model.fn(store, ref)
 
 
 def fine_tuned_model(store: Store, ref: str, task: str) -> Artifact:
@@ -82,9 +93,11 @@ def any_model(store: Store, ref: str) -> Artifact:
 
     :raises InputError: where none fits, or several do.
     """
+    if (imported := _from_folder(store, ref)) is not None:
+        return imported
     ref = in_store(store, ref, tuple(WORDS))
     stage = check_address(ref, tuple(WORDS)) or next((name for name in WORDS if store.starting(name, ref)), "pretrain")
-    if stage == "pretrain":
+    if stage in CHECKPOINTS:
         return references.pretrained_model(store, ref, generates=True)
     return store.resolve(ref, stage)
 
@@ -92,7 +105,7 @@ def any_model(store: Store, ref: str) -> Artifact:
 def model_in_words(artifact: Artifact) -> str:
     """A model for people who have called it best, or by another name: its digest, and what that is."""
     home = home_of(artifact)
-    if artifact.stage == "pretrain":
+    if artifact.stage in CHECKPOINTS:
         return references.checkpoint_label(home, artifact)
     if artifact.stage != "finetune":
         return f"{artifact.short} {WORDS[artifact.stage]}"
@@ -146,6 +159,8 @@ def in_store(store: Store, ref: str, stages: tuple[str, ...], task: str = "") ->
         raise InputError("best: of fine-tuned models of one task; here expected latest, or any name of a model")
     elif "/" in ref or ref in _CHOSEN:
         return ref
+    elif "imported" in stages and (named := references.imported_names(store).get(ref)):
+        artifact = named
     else:
         words = _DIGITS_AMONG_WORDS.search(ref)
         artifact = _with_digits(store, words[0] if words else ref, stages, task)
@@ -189,7 +204,9 @@ def _of_row(store: Store, row: Row, task: str) -> Artifact:
         if task:
             found = references.task_model(home, task, best=True, among={artifact.digest for artifact in tuned})
         else:
-            found = home.find("pretrain", row.checkpoint) if row.checkpoint else None
+            found = next(
+                filter(None, (home.find(stage, row.checkpoint) for stage in CHECKPOINTS if row.checkpoint)), None
+            )
         if found:
             return found
     wanted = f"fine-tuned model for {task}" if task else "pre-trained model"

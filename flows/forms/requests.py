@@ -16,7 +16,7 @@ from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 
 Given = Artifact | str
-"""What a form names: an artifact, or the address of a folder that is imported once the flow runs."""
+"""A tokenizer that a form names: an artifact, or the address of a folder that is imported once the flow runs."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class NetworkRequest:
 
     store: Store
     preset: Preset
-    start: Given | None
+    start: Artifact | None
     """The model whose weights its training goes on from."""
     teacher: Artifact | None
     graph: str

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
@@ -32,12 +32,12 @@ from tasks.stages.corpus import clean_corpus, encode_shards, generate_world, ngr
 from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.pretrain import PretrainRequest
-from tasks.stages.tokenizer import check_kind, import_model, pin_tokenizer, train_tokenizer
+from tasks.stages.tokenizer import check_kind, pin_tokenizer, train_tokenizer
 from tasks.stages.training import Distillation
 from tasks.store.artifact import Artifact
-from tasks.store.counts import ShardsCounts, TokenizerCounts
+from tasks.store.counts import ShardsCounts
 from tasks.store.lineage import ancestor, own_tokenizer
-from tasks.store.references import check_start, n_parameters
+from tasks.store.references import n_parameters
 from tasks.store.store import Store
 
 
@@ -206,12 +206,9 @@ def run_chain(
     corpus_url, datasets_url = books_and_datasets(store, request.corpus, request.datasets, family)
     raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
     tokenizer = pinned(store, request.tokenizer, preset)
-    start = imported(store, request.start)
+    start = request.start
     if start and not tokenizer:
         tokenizer = own_tokenizer(store, start)
-    if start and isinstance(request.start, str):  # which is known now; others were looked at with the form
-        vocabulary = TokenizerCounts.of(store, tokenizer).tokenizer_digest if tokenizer else ""
-        check_start(store, start, preset.model, vocabulary)
     chosen, left_out = _readable(store, datasets_url, tasks or request.tasks, family, whole)
 
     by_partition = request.by_partition or family.knowledge  # where the text is another one than the model's
@@ -222,7 +219,7 @@ def run_chain(
     if operations:
         config = _for_operations(store, shards, preset.model, preset.pretrain, operations)
         preset = dataclasses.replace(preset, pretrain=config)
-    training = pretraining(dataclasses.replace(request, preset=preset), shards, start)
+    training = pretraining(dataclasses.replace(request, preset=preset), shards)
     checkpoint = trained_model(dataclasses.replace(training, ngrams=books.ngrams))
     return Chain(
         store,
@@ -324,21 +321,12 @@ def pinned(store: Store, named: Given | None, preset: Preset) -> Artifact | None
     return pin_tokenizer(store, named, preset.tokenizer) if named else None
 
 
-@overload
-def imported(store: Store, named: Given) -> Artifact: ...
-@overload
-def imported(store: Store, named: Given | None) -> Artifact | None: ...
-def imported(store: Store, named: Given | None) -> Artifact | None:
-    """The model that a request names, of a folder of Hugging Face's a copy in the store; None: it names none."""
-    return named if isinstance(named, Artifact) else import_model(store, named) if named else None
-
-
 def named_by_size(store: Store, model: Artifact) -> str:
     """What tables call a model beside others: its weights, without the commas that MLflow refuses, and its digest."""
     return f"{amount(n_parameters(store, model)).replace(',', '')} {model.short[:6]}"
 
 
-def pretraining(request: NetworkRequest, shards: Artifact, start: Artifact | None) -> PretrainRequest:
+def pretraining(request: NetworkRequest, shards: Artifact) -> PretrainRequest:
     """The pre-training of the network of a request, on shards, from a model's weights or random ones.
 
     :raises InputError: its parts do not fit together.
@@ -353,7 +341,7 @@ def pretraining(request: NetworkRequest, shards: Artifact, start: Artifact | Non
         preset.pretrain,
         nproc=request.nproc,
         sharded=request.sharded,
-        start=start,
+        start=request.start,
         distillation=Distillation(teacher, preset.distil) if teacher else None,
         mentions=mentions,
         preset=preset.name,

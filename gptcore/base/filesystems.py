@@ -164,11 +164,16 @@ def file_fingerprint(url: str) -> dict[str, Any]:
     info = fs.info(path)
     if "ETag" in info:
         return {"etag": info["ETag"], "size": info["size"]}
+    return {"sha256": file_sha256(fs, path)}
+
+
+def file_sha256(fs: Any, path: str) -> str:
+    """SHA-256 (hex) of the bytes of a file, which are read in pieces."""
     digest = hashlib.sha256()
     with fs.open(path, "rb") as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
-    return {"sha256": digest.hexdigest()}
+    return digest.hexdigest()
 
 
 def mark_synthetic(folder: Path, seed: int) -> None:

@@ -1,8 +1,4 @@
-"""Stages `tokenizer` and `imported`: a vocabulary, and a whole language model that was trained elsewhere.
-
-A vocabulary is learnt from the cleaned training documents, or was chosen before. A model that was trained elsewhere
-becomes an artifact of the store together with its tokenizer.
-"""
+"""Stage `tokenizer`: a vocabulary, learnt from the cleaned training documents or chosen before."""
 
 from __future__ import annotations
 
@@ -13,8 +9,6 @@ from typing import Any
 from prefect import task
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import sha256_json
-from gptcore.base.filesystems import exists, file_fingerprint, file_system
 from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
@@ -24,7 +18,7 @@ from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TokenizerCounts
-from tasks.store.references import WEIGHTS, named_tokenizer
+from tasks.store.references import named_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
@@ -58,7 +52,18 @@ def pin_tokenizer(store: Store, ref: str, config: TokenizerConfig) -> Artifact:
     if isinstance(named, Artifact):
         check_kind(store, named, config)
         return named
-    tokenizer = _of_kind(Tokenizer.load(named), config, named)
+    return _pinned(store, _of_kind(Tokenizer.load(named), config, named))
+
+
+def pin_own_tokenizer(store: Store, url: str) -> Artifact:
+    """The tokenizer in a model's folder (any fsspec URL), of whichever kind it is, as an artifact of the store.
+
+    :raises InputError: there is none, or it cannot be read.
+    """
+    return _pinned(store, Tokenizer.load(url))
+
+
+def _pinned(store: Store, tokenizer: Tokenizer) -> Artifact:
     recipe = recipe_of("tokenizer", {"imported": True}, {"vocabulary and merges": tokenizer.digest})
     return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
 
@@ -88,33 +93,3 @@ def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
 
 def _made(counts: Mapping[str, Any]) -> str:
     return f"{TokenizerCounts.parse(counts).n_vocab:,} pieces"
-
-
-@task(name="imported", task_run_name="imported model", **STAGE_OPTIONS)
-def import_model(store: Store, url: str) -> Artifact:
-    """The language model in a folder (any fsspec URL) of Hugging Face's; it goes by its content, wherever it lies.
-
-    :raises InputError: no such model, one of another kind, or a vocabulary of another size than the model's.
-    """
-    from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
-
-    stored = read_model(url)
-    config = stored.config
-    tokenizer = pin_tokenizer(store, url, TokenizerConfig(family=config.family))
-    fs, path = file_system(url)
-    names = ["config.json", next(name for name in WEIGHTS if exists(fs, f"{path}/{name}"))]
-    files = {name: file_fingerprint(f"{url.rstrip('/')}/{name}") for name in names}
-    known = TokenizerCounts.of(store, tokenizer)
-    if known.n_vocab != config.n_vocab:
-        raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known.n_vocab}")
-    recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
-
-    def produce(out: Path) -> dict[str, Any]:
-        from gptcore.models.network import build_model
-
-        model = build_model(config).fill(stored.tensors, url)
-        model.save(out / "model")
-        return {"parameters": model.num_parameters, "tokenizer_digest": known.tokenizer_digest}
-
-    made = build(store, recipe, produce, "imported", lambda counts: f"{counts['parameters'] / 1e6:,.1f} M parameters")
-    return made.artifact

@@ -213,3 +213,17 @@ class WeightsCounts(Counts):
     tokens_seen_before: int = 0
     parameters: int | None = None
     """Weights; None: its file says."""
+
+
+class ImportedCounts(WeightsCounts):
+    """Stage `imported`; models that earlier versions imported have neither a name nor an origin."""
+
+    name: str = ""
+    address: str = ""
+    """Of the folder that it was read from."""
+    revision: str = ""
+    """The hub's commit; empty: the address has none."""
+    licence: str = ""
+    """What the card in the folder says; empty: nothing."""
+    files: Sequence[str] = ()
+    """The SHA-256 of each file that was read and its name, as sha256sum prints them."""

@@ -13,7 +13,7 @@ from gptcore.base.filesystems import exists, file_system
 from gptcore.config import DistilConfig, NetworkConfig, check_same_shape, distillation, network_config
 from gptcore.families import FAMILIES, recorded_family
 from tasks.store.artifact import Artifact, is_digest
-from tasks.store.counts import DatasetCounts, FinetuneCounts, PretrainCounts, WeightsCounts
+from tasks.store.counts import DatasetCounts, FinetuneCounts, ImportedCounts, PretrainCounts, WeightsCounts
 from tasks.store.lineage import Lineage, ancestor, home_of, located, made_before
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record
@@ -21,17 +21,18 @@ from tasks.store.store import Store
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """The files of a model's weights in a folder of Hugging Face's kind, the one that is read first."""
+CHECKPOINTS = ("pretrain", "imported")
+"""The stages of the models that are fine-tuned, scored and generated with: trained here, or taken as they are."""
 _TOKENIZER = re.compile(r"/tokenizer/[0-9a-f]{4,64}/?$")
 
 
 def teacher_model(store: Store, ref: str) -> Artifact:
-    """The `pretrain` artifact that a student is to learn from; latest is the newest that is no student itself.
+    """The model that a student is to learn from; latest is the newest pre-trained one that is no student itself.
 
     :raises InputError: where none fits, or several do.
     """
-    store, ref = _where(store, ref, "pretrain")
-    if ref != "latest":
-        return store.resolve(ref, "pretrain")
+    if (named := _named_checkpoint(store, ref)) is not None:
+        return named
     for record in store.records("pretrain"):
         family = recorded_family(record.manifest["config"]["model"])
         if family.distillation and "teacher" not in record.manifest["inputs"] and store.whole(record):
@@ -40,7 +41,7 @@ def teacher_model(store: Store, ref: str) -> Artifact:
 
 
 def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifact:
-    """The `pretrain` artifact that ``ref`` names; latest is the newest one that no ablation was trained for.
+    """The checkpoint that ``ref`` names; latest is the newest pre-trained one that no ablation was trained for.
 
     The LSTM of Table 5 lies beside the others and is newer after that analysis; it is asked for by its digest.
 
@@ -48,9 +49,9 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     :param generates: whether latest has to be a model that predicts the next token of a text.
     :raises InputError: where none fits, or several do.
     """
-    store, ref = _where(store, ref, "pretrain")
-    if ref != "latest":
-        return store.resolve(ref, "pretrain")
+    if (named := _named_checkpoint(store, ref)) is not None:
+        return named
+    store, _ = _where(store, ref, "pretrain")
     families = [(recorded_family(record.manifest["config"]["model"]), record) for record in store.records("pretrain")]
     for family, record in families:  # newest first
         if not family.ablation and (family.generates or not generates) and store.whole(record):
@@ -59,7 +60,34 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
         titles = ", ".join(sorted(others))
         wanted = "one that generates text" if generates else "one that is more than an ablation"
         raise InputError(f"pretrain 'latest': found only {titles} in {store.url}, expected {wanted}")
-    return store.resolve(ref, "pretrain")
+    return store.resolve("latest", "pretrain")
+
+
+def _named_checkpoint(store: Store, ref: str) -> Artifact | None:
+    """The checkpoint of either stage that ``ref`` names by its digest, an address, or an imported one's name.
+
+    :return: None where it is latest.
+    :raises InputError: where none fits, or several do.
+    """
+    imported = "/imported/" in ref or (store.starting("imported", ref) and not store.starting("pretrain", ref))
+    stage = "imported" if imported else "pretrain"
+    store, word = _where(store, ref, stage)
+    return None if word == "latest" else store.resolve(word, stage)
+
+
+def checkpoint_of_digest(store: Store, digest: str) -> Artifact | None:
+    """The checkpoint of either stage that has a digest; None where the store has none."""
+    return next(filter(None, (store.find(stage, digest) for stage in CHECKPOINTS)), None)
+
+
+def imported_names(store: Store, but: str = "") -> dict[str, Artifact]:
+    """Name -> imported model, the newest of several that older versions gave one name.
+
+    :param but: the digest of a model that is left out.
+    """
+    records = (record for record in store.records("imported") if record.artifact.digest != but and store.whole(record))
+    named = [(ImportedCounts.parse(record.manifest["counts"]).name, record.artifact) for record in records]
+    return {name: artifact for name, artifact in reversed(named) if name}
 
 
 def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:
@@ -149,15 +177,19 @@ def is_model_folder(ref: str) -> bool:
 
 
 def checkpoint_label(store: Store, artifact: Artifact) -> str:
-    """A pre-trained model in one line for people, its digest first: "8f3a12cd4e56 4 layers x 128, perplexity 2.6"..."""
+    """A checkpoint in one line for people, its digest first: "8f3a12cd4e56 4 layers x 128, perplexity 2.6"..."""
     return label_of(Record(artifact, store.manifest(artifact)))
 
 
 def label_of(record: Record) -> str:
     """:func:`checkpoint_label` of a model whose manifest is at hand."""
     artifact, manifest = record.artifact, record.manifest
-    model, result = network_config(manifest["config"]["model"]), PretrainCounts.parse(manifest["counts"])
+    model = network_config(manifest["config"]["model"])
     shape = FAMILIES[model.family].titled(model.shape_in_words)
+    if artifact.stage == "imported":
+        name = ImportedCounts.parse(manifest["counts"]).name
+        return f"{artifact.short} imported {f'{name}, ' if name else ''}{shape}, {manifest['created'][:10]}"
+    result = PretrainCounts.parse(manifest["counts"])
     perplexity = f"perplexity {result.validation_perplexity:.3g}"
     seen = f"{result.tokens_seen / 1e6:.3g} M tokens"
     words = {"start": " after", "teacher": ", student of"}

@@ -18,7 +18,7 @@ from flows.papers.abstracts.forms import (
 )
 from flows.papers.abstracts.settings import check_positions, language_overrides
 from flows.servers import signals
-from flows.trainings.chain import Books, books_to_shards, imported, named_by_size, pinned, trained_model
+from flows.trainings.chain import Books, books_to_shards, named_by_size, pinned, trained_model
 from flows.trainings.failures import CellsFailed, Failures, leave_out, raise_if_all
 from flows.trainings.train import policy_for, run_all
 from gptcore.base.errors import InputError
@@ -231,7 +231,7 @@ def _inputs(
     if not request.checkpoint:
         check_positions(section, configs, preset.model.n_ctx)
     papers = collect_papers(store, arxiv_url, parameters.categories)
-    if checkpoint := imported(store, request.checkpoint):
+    if checkpoint := request.checkpoint:
         check_positions(section, configs, store.manifest(checkpoint)["config"]["model"]["n_ctx"])
         tokenizer = own_tokenizer(store, checkpoint)
     else:

@@ -15,6 +15,7 @@ from gptcore.papers.abstracts.config import BY_SIZE, PRESETS, TABLES, AbstractsP
 
 if TYPE_CHECKING:
     from flows.forms.requests import Given
+    from tasks.store.artifact import Artifact
     from tasks.store.store import Store
 
 AbstractsPresetName = StrEnum("AbstractsPresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # known at run time
@@ -31,10 +32,10 @@ class PapersRequest:
     """Of the language model."""
     own: AbstractsPreset
     """How it is fine-tuned on abstracts, and writes them."""
-    checkpoint: Given | None
+    checkpoint: Artifact | None
     """None: the language model is pre-trained."""
     tokenizer: Given | None
-    beside: tuple[Given, ...]
+    beside: tuple[Artifact, ...]
     """Further models that are fine-tuned, too."""
 
 
@@ -75,9 +76,8 @@ class OnPapers(Form):
         checkpoint = self._start(store, self.checkpoint, preset) if self.checkpoint else None
         checks.check_corpus(self.corpus)
         beside = tuple(self._start(store, ref, preset) for ref in self._beside())
-        if not isinstance(checkpoint, str):  # a folder is looked at as it is imported
-            n_ctx = store.manifest(checkpoint)["config"]["model"]["n_ctx"] if checkpoint else preset.model.n_ctx
-            check_positions(self.section, [getattr(own, self.section)], n_ctx)
+        n_ctx = store.manifest(checkpoint)["config"]["model"]["n_ctx"] if checkpoint else preset.model.n_ctx
+        check_positions(self.section, [getattr(own, self.section)], n_ctx)
         return PapersRequest(store, preset, own, checkpoint, tokenizer, beside)
 
     def _check_pretraining(self) -> None:
@@ -96,19 +96,17 @@ class OnPapers(Form):
         """Further models that are fine-tuned, too."""
         return []
 
-    def _start(self, store: Store, ref: str, preset: Preset) -> Given:
+    def _start(self, store: Store, ref: str, preset: Preset) -> Artifact:
         """A model to start from.
 
         :raises InputError: it is not there, or reads other text.
         """
-        from flows.forms.references import given_model
+        from flows.forms.references import pretrained_model
+        from tasks.stages.tokenizer import check_kind  # brings Prefect
+        from tasks.store.lineage import tokenizer_of
 
-        model = given_model(store, ref, generates=True)
-        if not isinstance(model, str):
-            from tasks.stages.tokenizer import check_kind  # brings Prefect
-            from tasks.store.lineage import tokenizer_of
-
-            check_kind(store, tokenizer_of(store, model), preset.tokenizer)
+        model = pretrained_model(store, ref, generates=True)
+        check_kind(store, tokenizer_of(store, model), preset.tokenizer)
         return model
 
 

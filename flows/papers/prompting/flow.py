@@ -11,7 +11,7 @@ from prefect.utilities.annotations import quote
 from flows.forms.run_names import from_form
 from flows.papers.prompting.forms import FewShotParameters, FewShotRequest, tasks_with_room
 from flows.servers import signals
-from flows.trainings.chain import books_to_shards, imported, named_by_size, pinned, trained_model
+from flows.trainings.chain import books_to_shards, named_by_size, pinned, trained_model
 from gptcore.base.filesystems import is_synthetic
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, sized_preset
 from gptcore.papers.prompting.rows import select
@@ -35,7 +35,7 @@ def few_shot(parameters: FewShotParameters) -> list[Analysis]:
     request = parameters.request
     store = request.store
     datasets_url = parameters.datasets or str(_world(store) / "datasets")
-    given = [imported(store, model) for model in request.models]
+    given = request.models
     room = min([store.manifest(model)["config"]["model"]["n_ctx"] for model in given] or [request.room])
     tasks = tasks_with_room(parameters.tasks, datasets_url, room)
     shots, max_rows = sorted(set(parameters.shots)), parameters.max_rows or None

@@ -19,6 +19,7 @@ from gptcore.papers.prompting.tasks import PROMPT_TASKS, PromptTask, available_p
 
 if TYPE_CHECKING:
     from flows.forms.requests import Given
+    from tasks.store.artifact import Artifact
     from tasks.store.store import Store
 
 SizedPresetName = StrEnum("SizedPresetName", {name: name for name in SIZES})  # type: ignore[misc]  # known at run time
@@ -32,7 +33,7 @@ class FewShotRequest:
     """What the form's names stand for."""
 
     store: Store
-    models: tuple[Given, ...]
+    models: tuple[Artifact, ...]
     """Empty: each of the preset's sizes is pre-trained."""
     tokenizer: Given | None
     room: int
@@ -58,7 +59,7 @@ class FewShotParameters(Form):
 
     def resolve(self, store: Store) -> FewShotRequest:
         from flows.forms import checks
-        from flows.forms.references import given_model
+        from flows.forms.references import pretrained_model
 
         tokenizer = checks.given_tokenizer(store, self.tokenizer)
         checks.digest_of(store, tokenizer)
@@ -66,7 +67,7 @@ class FewShotParameters(Form):
         if self.checkpoints and (self.corpus or self.tokenizer or self.overrides):
             idle = "--tokenizer" if self.tokenizer else "--corpus and no --config"
             raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle} beside it")
-        models = tuple(given_model(store, ref, generates=True) for ref in self.checkpoints)
+        models = tuple(pretrained_model(store, ref, generates=True) for ref in self.checkpoints)
         room = self.least_room()
         checks.check_corpus(self.corpus)
         tasks = self.tasks if self.datasets else [name for name in self.tasks if is_task_file(name)]

@@ -25,7 +25,7 @@ from flows.forms.checks import (
 )
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.references import teacher_model
-from flows.forms.requests import BooksRequest, Given
+from flows.forms.requests import BooksRequest
 from flows.forms.settings import Chosen, inherited, refuse_setting
 from gptcore.base.errors import InputError, require
 from gptcore.config import (
@@ -184,9 +184,8 @@ class DistilRequest:
     """A student of a model that is there, and tasks to fine-tune both on."""
 
     store: Store
-    teacher: Given
-    student: Chosen | None
-    """None: the teacher's folder has not been looked at yet."""
+    teacher: Artifact
+    student: Chosen
     datasets_url: str
     tasks: tuple[Task, ...]
 

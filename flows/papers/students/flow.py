@@ -15,9 +15,7 @@ from gptcore.text.sources import RawCorpus
 from tasks.report.leaderboard import Leaderboard
 from tasks.stages.corpus import ngrams_beside
 from tasks.stages.pretrain import PretrainRequest
-from tasks.stages.tokenizer import import_model
 from tasks.stages.training import Distillation
-from tasks.store.artifact import Artifact
 from tasks.store.lineage import ancestor, own_tokenizer
 
 
@@ -27,9 +25,7 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     signals.listen()
     request = parameters.request
     store, datasets_url, chosen = request.store, request.datasets_url, request.tasks
-    given = request.teacher
-    teacher = store.adopt(given) if isinstance(given, Artifact) else import_model(store, given)
-    student = request.student or parameters.distilled(store, teacher)
+    teacher, student = store.adopt(request.teacher), request.student
     preset, tokenizer = student.preset, own_tokenizer(store, teacher)
     datasets, left_out = encoded_tasks(store, datasets_url, chosen, FAMILIES[preset.family], tokenizer)
     if teacher.stage == "pretrain":  # the text that it was made from; of a teacher from elsewhere the given books

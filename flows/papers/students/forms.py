@@ -67,17 +67,13 @@ class DistilParameters(Form):
         from flows.forms import checks
         from flows.forms.references import teacher_model
         from flows.papers.students.checks import DistilRequest
-        from tasks.store.references import is_model_folder
 
         checks.check_dask(self.dask)
-        if is_model_folder(self.teacher):  # which is looked at as it is imported
-            require(self.corpus, f"--teacher {self.teacher}: a folder, whose text nobody knows; expected --corpus")
-            checks.check_corpus(self.corpus)
-            datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
-            tasks = tuple(checks.chosen_tasks(self.tasks, datasets_url))
-            return DistilRequest(store, self.teacher, None, datasets_url, tasks)
         teacher = teacher_model(store, self.teacher)
-        if self.corpus:
+        checks.check_corpus(self.corpus)
+        if teacher.stage == "imported":
+            require(self.corpus, f"--teacher {self.teacher}: imported, from text that nobody knows; expected --corpus")
+        elif self.corpus:
             raise InputError(f"--corpus: the teacher {teacher.short} was made from text of the store; expected none")
         student = self.distilled(store, teacher)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)

@@ -1,0 +1,107 @@
+"""Stage `imported`: a whole model that was trained elsewhere, with its own tokenizer, as a checkpoint of the store.
+
+The artifact goes by its content, wherever the folder lies. Where it came from stands among its counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from gptcore.base.errors import InputError, require
+from gptcore.base.files import sha256_json
+from gptcore.base.filesystems import exists, file_sha256, file_system
+from gptcore.base.settings import recorded
+from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.stages.tokenizer import pin_own_tokenizer
+from tasks.store.artifact import Artifact
+from tasks.store.counts import ImportedCounts, TokenizerCounts
+from tasks.store.references import WEIGHTS, imported_names
+from tasks.store.store import Store
+from tasks.tracking.logs import logger
+
+_NAME = re.compile(r"(?!(?:latest|best)$|[0-9a-f]{4,64}$)[\w][\w.-]*")
+"""A name that no other way to name a checkpoint can be taken for."""
+_CARD = "README.md"
+_LICENCE = re.compile(r"^license:\s*['\"]?([^'\"\n]+)", re.MULTILINE)
+
+
+@task(name="imported", task_run_name="import {url}", **STAGE_OPTIONS)
+def import_model(store: Store, url: str, name: str = "") -> Artifact:
+    """The language model in a folder of Hugging Face's kind (any fsspec URL), taken as it is.
+
+    :param name: what the forms and the leaderboard call it; empty: what the folder is called.
+    :raises InputError: no such model, one of another kind, more pieces of the tokenizer than the model has rows; or the
+        store has the model by another name.
+    """
+    from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
+
+    require(not name or _NAME.fullmatch(name), f"--name {name}: expected letters, digits, '.', '_' and '-', and no REF")
+    called = name or _name_of(url)
+    logger().info("reading %s", url)
+    config, tensors = read_model(url)
+    tokenizer = pin_own_tokenizer(store, url)
+    known = TokenizerCounts.of(store, tokenizer)
+    if known.n_vocab > config.n_vocab:
+        raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known.n_vocab}")
+    fs, path = file_system(url)
+    names = ["config.json", next(each for each in WEIGHTS if exists(fs, f"{path}/{each}"))]
+    files = {each: {"sha256": file_sha256(fs, f"{path}/{each}")} for each in names}
+    recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
+    if called in imported_names(store, but=recipe.digest):
+        raise InputError(f"--name {called}: found another model of this name in {store.url}; expected --name NAME")
+
+    def produce(out: Path) -> dict[str, Any]:
+        from gptcore.models.network import build_model
+
+        model = build_model(config).fill(tensors, url)
+        model.save(out / "model")
+        return {
+            "parameters": model.num_parameters,
+            "tokenizer_digest": known.tokenizer_digest,
+            "name": called,
+            "address": url,
+            "revision": _revision(fs, path),
+            "licence": _licence(fs, path),
+            "files": [f"{said['sha256']}  {each}" for each, said in files.items()],
+        }
+
+    artifact = build(store, recipe, produce, "import", _made).artifact
+    if name and (there := ImportedCounts.of(store, artifact).name) != name:
+        raise InputError(f"--name {name}: found {artifact.short} imported as {there or 'a model without a name'}")
+    return artifact
+
+
+def _name_of(url: str) -> str:
+    """What a folder is called: the last part of its address, without a revision, as far as a name may have it."""
+    last = url.rstrip("/").rpartition("/")[2].partition("@")[0]
+    name = re.sub(r"[^\w.-]+", "-", last).lstrip(".-")
+    return name if _NAME.fullmatch(name) else f"model-{name}"
+
+
+def _revision(fs: Any, path: str) -> str:
+    """The commit of a repository of the hub; empty: the address has none."""
+    if "hf" not in fs.protocol:
+        return ""
+    from huggingface_hub import HfApi
+
+    there = fs.resolve_path(path)
+    return str(HfApi(endpoint=fs.endpoint).repo_info(there.repo_id, revision=there.revision).sha)
+
+
+def _licence(fs: Any, path: str) -> str:
+    """What the card in the folder says that the licence is; empty: it says none."""
+    if not exists(fs, f"{path}/{_CARD}"):
+        return ""
+    head = fs.cat_file(f"{path}/{_CARD}")[: 1 << 16].decode("utf-8", errors="replace")
+    found = _LICENCE.search(head.partition("\n---")[0]) if head.startswith("---") else None
+    return found[1].strip() if found else ""
+
+
+def _made(counts: Mapping[str, Any]) -> str:
+    made = ImportedCounts.parse(counts)
+    return f"{made.name}, {(made.parameters or 0) / 1e6:,.1f} M parameters".removeprefix(", ")
