@@ -41,6 +41,14 @@ def finetune(parameters: FinetuneParameters) -> Leaderboard:
 @flow(name="finetune-all", flow_run_name=from_form, persist_result=False)
 def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     """Fine-tune every task whose data is there from one checkpoint, with a preset's settings."""
+    return fine_tuned(parameters)
+
+
+def fine_tuned(parameters: FinetuneAllParameters, sections: Mapping[str, str] | None = None) -> Leaderboard:
+    """Every task whose data is there, fine-tuned as a form asks for.
+
+    :param sections: heading -> Markdown that the result's card shows, too.
+    """
     signals.listen()
     request = parameters.request
     store, checkpoint = request.store, request.checkpoint
@@ -48,7 +56,7 @@ def finetune_all(parameters: FinetuneAllParameters) -> Leaderboard:
     datasets, left_out = encoded_tasks(store, request.datasets_url, request.tasks, request.family, tokenizer)
     arms = arms_of(store, request.preset, checkpoint, request.from_task)
     grid = _grid(request, datasets, arms, parameters.seeds)
-    return score_tasks(grid, parameters.jobs, left_out=left_out, rates=parameters.rates)
+    return score_tasks(grid, parameters.jobs, sections, left_out, parameters.rates)
 
 
 def _grid(

@@ -24,6 +24,27 @@ if TYPE_CHECKING:
 # --- what trains
 
 
+def pipeline_on(options: argparse.Namespace) -> None:
+    """Run the chain of a model that is there, without what a pre-training alone needs."""
+    from flows.forms.fields import form_named, options_of
+
+    taken = {option.key for option in options_of(form_named("FinetuneAllParameters"))}
+    for option in options_of(form_named("PipelineParameters")):
+        if option.key not in taken and getattr(options, option.key) not in (None, False):
+            raise InputError(f"{option.flag}: nothing is pre-trained with --checkpoint; expected no such option")
+    run_flow("flows.pipeline:pipeline_on", "FinetuneAllParameters", "board", options)
+
+
+def import_model(options: argparse.Namespace) -> None:
+    store = store_of(options)
+    from flows.cli.models import imported
+    from tasks.store.counts import ImportedCounts
+
+    artifact = imported(store, options.source, options.name)
+    options.model = ImportedCounts.of(store, artifact).name
+    print(artifact.url)
+
+
 def pretrain(options: argparse.Namespace) -> None:
     if not options.manifest:
         run_flow("flows.pretrain:pretrain", "PretrainParameters", "address", options)

@@ -6,6 +6,7 @@ scores are artifacts of the store all the same, found there the next time.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,9 +29,29 @@ from gptcore.nlu.registry import BEYOND, REGISTRY
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import model_files, own_tokenizer, tokenizer_of
-from tasks.store.references import best_models, fine_tuned_tasks
+from tasks.store.references import WEIGHTS, best_models, fine_tuned_tasks, imported_names, is_model_folder
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
+
+
+def imported(store: Store, source: str, name: str = "") -> Artifact:
+    """The model of a folder, kept in the store and listed in the forms.
+
+    :param source: any fsspec URL of the folder.
+    :param name: what it is called; empty: what the folder is called.
+    :raises InputError: there is no such model, or it cannot be read.
+    """
+    if not is_model_folder(source):
+        raise InputError(f"{source}: found no model, expected a folder with config.json and {' or '.join(WEIGHTS)}")
+    with shown("import"):
+        from tasks.stages.imported import import_model
+
+        artifact = import_model.fn(store, source, name)
+    if os.environ.get("PREFECT_API_URL"):
+        from flows.forms.choices import list_checkpoints
+
+        list_checkpoints(store)
+    return artifact
 
 
 def evaluate(store: Store, task: str, model: str, datasets: str = "") -> dict[str, dict[str, Any]]:
@@ -185,7 +206,7 @@ def served_model(store: Store, name: str, model: str) -> Artifact:
     """
     if name in REGISTRY | BEYOND or name.endswith(".toml") or name in fine_tuned_tasks(store):
         return fine_tuned_model(store, model or "best", named_task(store, name))
-    if name.isalpha() and name not in ("latest", "best"):
+    if name.isalpha() and name not in ("latest", "best", *imported_names(store)):
         raise InputError(
             f"{name}: found no task and no model of this name; expected one of {', '.join(REGISTRY | BEYOND)}, a REF"
         )

@@ -45,13 +45,13 @@ class Command:
     @property
     def called(self) -> Callable[[argparse.Namespace], None]:
         """What runs the command with its parsed options."""
-        if self.flow:
-            return partial(run_flow, self.flow, self.forms[0], self.prints)
-        own = f"flows.cli.commands:{self.name.replace('-', '_')}"
         instead = {
             _attribute(argument["name"]): argument["calls"] for argument in self.arguments if "calls" in argument
         }
-        return partial(call, self.calls or own, self.takes, instead)
+        own = partial(run_flow, self.flow, self.forms[0], self.prints) if self.flow else None
+        return partial(
+            call, self.calls or f"flows.cli.commands:{self.name.replace('-', '_')}", self.takes, instead, own
+        )
 
 
 def read_commands() -> tuple[Command, ...]:

@@ -23,7 +23,7 @@ from flows.plugins import added_fields, named
 from flows.servers.environment import LIGHT_STORE
 from gptcore.base.addresses import UNRECORDABLE
 from gptcore.base.errors import InputError
-from gptcore.config import PRESETS, FinetuneConfig
+from gptcore.config import FINE_TUNING, PRESETS, FinetuneConfig
 from gptcore.families import FAMILIES, offered
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import BEYOND, REGISTRY
@@ -207,7 +207,7 @@ def flag_of(form: type[BaseModel], name: str) -> str:
 TaskName = StrEnum("TaskName", {name: name for name in REGISTRY | BEYOND})  # type: ignore[misc]  # known at run time
 FamilyName = StrEnum("FamilyName", {name: name for name in offered()})  # type: ignore[misc]  # as above
 PresetName = StrEnum("PresetName", {name: name for name in PRESETS})  # type: ignore[misc]  # as above
-InheritedPresetName = StrEnum("InheritedPresetName", {name: name for name in (CHECKPOINT, *PRESETS)})  # type: ignore[misc]  # as above
+InheritedPresetName = StrEnum("InheritedPresetName", {name: name for name in (CHECKPOINT, *FINE_TUNING)})  # type: ignore[misc]  # as above
 
 
 OWN_TASKS = "GPTMILL_OWN_TASKS"

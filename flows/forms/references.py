@@ -15,6 +15,7 @@ The one place where store and tracker meet: the store knows nothing of the track
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from itertools import islice
 
@@ -71,6 +72,7 @@ def _from_folder(store: Store, ref: str) -> Artifact | None:
     """The model in a folder of Hugging Face's kind, imported; None where ``ref`` is no such folder."""
     if not references.is_model_folder(ref):
         return None
+    print(f"{'import':<11} {ref}", file=sys.stderr, flush=True)
     from tasks.stages.imported import import_model  # brings Prefect, which a digest has no need of
 
     return import_model.fn(store, ref)

@@ -59,11 +59,12 @@ def require_one_family(overrides: Mapping[str, Any], family: str) -> None:
         raise InputError(f"family = {said!r} in the settings, --family {family}; expected one of the two")
 
 
-def inherited(preset: str, model: Artifact | None, called: str = "the checkpoint") -> Inherited:
+def inherited(preset: str, model: Artifact | None, called: str = "the checkpoint", tuned: bool = False) -> Inherited:
     """The preset that a form asks for, or that of the model it starts from, where it takes that one.
 
     :param model: None: the form names none, and the preset is the demo's.
     :param called: what the words call the model.
+    :param tuned: whether it is the model itself that is fine-tuned.
     :raises InputError: the model is not there.
     """
     if preset != CHECKPOINT:
@@ -72,7 +73,7 @@ def inherited(preset: str, model: Artifact | None, called: str = "the checkpoint
         return Inherited("demo", "preset demo")
     from tasks.store.lineage import inherited_preset
 
-    name, why = inherited_preset(model, called)
+    name, why = inherited_preset(model, called, tuned)
     return Inherited(name, f"preset {name}, {why}")
 
 
@@ -81,12 +82,12 @@ def preset_on(
 ) -> Chosen:
     """The preset of the family of the model that a form fine-tunes, and why it is that one.
 
-    Of a published size the preset `paper` has its column of the paper's tables.
+    The presets `paper` and `imported` have for a published size its column of the paper's tables.
 
     :raises InputError: an unknown setting, or a value that does not fit.
     """
     network = store.manifest(checkpoint)["config"]["model"]
-    family, (name, origin) = recorded_family(network), inherited(preset, checkpoint)
+    family, (name, origin) = recorded_family(network), inherited(preset, checkpoint, tuned=True)
     if preset == CHECKPOINT and (size := family.size_of(network)):
         overrides = {"shape": size, **overrides}
     chosen = chosen_preset(name, overrides, DEFAULT if family.ablation else family.name, from_task)

@@ -13,6 +13,7 @@ from gptcore.families import Family
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import REGISTRY, TaskSpec, check_source
+from tasks.report.card import start_note
 from tasks.stages.dataset import encode_dataset
 from tasks.stages.finetune import FinetuneRequest
 from tasks.store.artifact import Artifact
@@ -194,7 +195,9 @@ def grid_of(
     settings = settings_of(preset, tasks)
     if alone and not preset.asks_ngrams:
         settings = {name: dataclasses.replace(config, ngrams=None) for name, config in settings.items()}
-    return Grid(store, datasets_url, tasks, datasets, arms, settings, seeds, origin=origin)
+    imported = {arm.checkpoint for arm in arms if arm.checkpoint.stage == "imported"}
+    notes = tuple(note for checkpoint in imported for note in start_note(store.manifest(checkpoint)))
+    return Grid(store, datasets_url, tasks, datasets, arms, settings, seeds, notes=notes, origin=origin)
 
 
 def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | None = None) -> Arm:

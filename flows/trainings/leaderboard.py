@@ -40,7 +40,7 @@ from tasks.stages.dataset import encode_dataset, score_baselines
 from tasks.stages.evaluation import kept_blimp
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
-from tasks.store.counts import WeightsCounts
+from tasks.store.counts import ImportedCounts, WeightsCounts
 from tasks.store.lineage import made_before, own_tokenizer
 from tasks.tracking.logs import Made, logger
 from tasks.tracking.provenance import artifact_page, has_inputs, log_inputs
@@ -226,7 +226,9 @@ def suite_of(grid: Grid, arm: Arm, data: Mapping[str, str]) -> Suite:
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     before = made_before(manifest) if arm.pretrained else {}
     tags |= {"settings_of": grid.origin, **{f"{role}_digest": digest for role, digest in before.items()}}
-    label = recorded_family(manifest["config"]["model"]).titled(arm.label)
+    name = ImportedCounts.parse(manifest["counts"]).name if arm.checkpoint.stage == "imported" else ""
+    words = arm.label.replace("pre-trained", "imported")
+    label = f"{name} {words}" if name else recorded_family(manifest["config"]["model"]).titled(arm.label)
     return Suite(label, "ours", identity, tags, grid.command)
 
 

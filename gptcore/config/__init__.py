@@ -11,6 +11,7 @@ from gptcore.config.network import ModelConfig as ModelConfig
 from gptcore.config.network import NetworkConfig as NetworkConfig
 from gptcore.config.network import check_same_shape as check_same_shape
 from gptcore.config.network import network_config as network_config
+from gptcore.config.presets import FINE_TUNING as FINE_TUNING
 from gptcore.config.presets import PRESETS as PRESETS
 from gptcore.config.presets import Preset as Preset
 from gptcore.config.presets import best as best

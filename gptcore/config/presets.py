@@ -1,9 +1,9 @@
-"""The five presets: a whole pipeline's settings under one name, and what a user's settings change in them.
+"""The presets: a whole pipeline's settings under one name, and what a user's settings change in them.
 
 `presets.toml` has what each says; the defaults are the paper's. `paper()` is the defaults; `small()` fits two CPU cores
 and real books, `long()` does so with several times as much of both, and `best()` departs from the paper where that
 brought more from the same text, and reads twice as much; `demo()` fits two CPU cores, a generated world and a few
-minutes.
+minutes. `imported()` only fine-tunes what was pre-trained elsewhere.
 """
 
 from __future__ import annotations
@@ -102,6 +102,11 @@ def demo() -> Preset:
     return _read("demo")
 
 
+def imported() -> Preset:
+    """The recipe that a model from elsewhere is fine-tuned by: its family's published one, epochs by held-out rows."""
+    return _read("imported")
+
+
 @cache
 def _read(name: str) -> Preset:
     """A preset as its tables say it."""
@@ -117,6 +122,8 @@ def _read(name: str) -> Preset:
 
 
 PRESETS = {"demo": demo, "small": small, "long": long, "best": best, "paper": paper}
+FINE_TUNING = {**PRESETS, "imported": imported}
+"""What a model is fine-tuned by, which also may be of a preset that pre-trains none."""
 
 
 def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: str = "overrides") -> Preset:
@@ -128,10 +135,10 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     :param source: where the overrides were read, for the error message.
     :raises InputError: an unknown preset, section or field, or a value of the wrong type.
     """
-    if name not in PRESETS:
-        raise InputError(f"preset {name!r} is not known; {nearest(name, PRESETS)}")
+    if name not in FINE_TUNING:
+        raise InputError(f"preset {name!r} is not known; {nearest(name, FINE_TUNING)}")
     given = dict(overrides or {})
-    preset = PRESETS[name]()
+    preset = FINE_TUNING[name]()
     if "family" in given:
         family = given.pop("family")
         settings = family_settings(family, name, source)
@@ -140,9 +147,9 @@ def preset_named(name: str, overrides: Mapping[str, Any] | None = None, source: 
     if "shape" in given:
         shape = given.pop("shape")
         preset = _changed(preset, shape_settings(shape, source), source)
-        preset = _changed(preset, chosen.columns.get(shape, {}) if name == "paper" else {}, source)
+        preset = _changed(preset, chosen.columns.get(shape, {}) if name in ("paper", "imported") else {}, source)
     preset = _changed(preset, {section: _released(chosen, section, own) for section, own in given.items()}, source)
-    PRESETS[name]().pretrain.require_family(preset.family, f"preset {name}: pretrain")
+    FINE_TUNING[name]().pretrain.require_family(preset.family, f"preset {name}: pretrain")
     preset.pretrain.require_family(preset.family, f"{source}: pretrain")
     preset.finetune.require_family(preset.family, f"{source}: finetune")
     for task in preset.tasks:

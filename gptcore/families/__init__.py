@@ -201,8 +201,11 @@ def family_settings(name: Any, preset: str, where: str) -> SettingsBySection:
     """
     if not isinstance(name, str) or name not in offered():
         raise InputError(f"{where}: family = {name!r:.60}; {nearest(str(name), offered())}")
-    ours, own = FAMILIES[name].settings, FAMILIES[name].presets.get(preset, {})
-    return {section: {**ours.get(section, {}), **own.get(section, {})} for section in {**ours, **own}}
+    family = FAMILIES[name]
+    published = family.presets.get("paper", {}) if preset == "imported" else {}
+    layers = (family.settings, published, family.presets.get(preset, {}))
+    sections = {section for layer in layers for section in layer}
+    return {section: {k: v for layer in layers for k, v in layer.get(section, {}).items()} for section in sections}
 
 
 def shape_settings(shape: Any, where: str) -> SettingsBySection:

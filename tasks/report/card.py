@@ -22,7 +22,15 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import TaskSpec, task_spec
 from tasks.report.table import grid, rendered
 from tasks.store.artifact import Artifact
-from tasks.store.counts import CorpusCounts, DatasetCounts, FinetuneCounts, Generated, PretrainCounts, ShardsCounts
+from tasks.store.counts import (
+    CorpusCounts,
+    DatasetCounts,
+    FinetuneCounts,
+    Generated,
+    ImportedCounts,
+    PretrainCounts,
+    ShardsCounts,
+)
 from tasks.store.lineage import ancestor, made_before
 from tasks.store.store import Store
 from tasks.tracking.keys import key_of
@@ -100,10 +108,12 @@ def synthetic_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """The notes of a model that was pre-trained from another one's weights, or learnt from it.
+    """The notes of a model that was imported, or pre-trained from another one's weights, or learnt from it.
 
-    :param manifest: of the `pretrain` artifact.
+    :param manifest: of the `pretrain` or `imported` artifact.
     """
+    if manifest["stage"] == "imported":
+        return (_origin(manifest),)
     notes, before = [], made_before(manifest)
     if start := before.get("start"):
         seen = PretrainCounts.parse(manifest["counts"]).tokens_seen_before
@@ -111,6 +121,16 @@ def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     if teacher := before.get("teacher"):
         notes.append(f"A student of {teacher[:12]}.")
     return tuple(notes)
+
+
+def _origin(manifest: Mapping[str, Any]) -> str:
+    """Where an imported model is from, in a sentence."""
+    counts, family = ImportedCounts.parse(manifest["counts"]), recorded_family(manifest["config"]["model"])
+    revision = f" at {counts.revision[:12]}" if counts.revision else ""
+    place = f"{counts.address}{revision}" if counts.address else "a folder that nobody recorded"
+    licence = f"licence {counts.licence}" if counts.licence else "of no licence that its card names"
+    size = f"{family.title}, {amount(counts.parameters or 0)} weights"
+    return f"{counts.name or 'The model'} was not pre-trained here: {size}, imported from {place}, {licence}."
 
 
 def from_task_note(finetune: Mapping[str, Any]) -> str:
@@ -275,11 +295,17 @@ def write_pretrained_card(
 
 
 def write_finetuned_card(
-    folder: Path, spec: TaskSpec, dataset: DatasetCounts, settings: Mapping[str, Any], result: Mapping[str, Any]
+    folder: Path,
+    spec: TaskSpec,
+    dataset: DatasetCounts,
+    settings: Mapping[str, Any],
+    result: Mapping[str, Any],
+    origin: Sequence[str] = (),
 ) -> None:
     """README.md beside a fine-tuned model.
 
     :param dataset: counts of the encoded dataset's manifest.
+    :param origin: what is said of the checkpoint that it started from (:func:`start_note`).
     """
     tuning, synthetic = settings["finetune"], dataset.synthetic
     rows = {"origin": _SYNTHETIC} if synthetic else {}
@@ -288,7 +314,7 @@ def write_finetuned_card(
         rows[f"{split} rows"] = f"{counts.rows:,}{of}"
     data = {**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)}
     training = {**_cost(result), "best epoch": result["best_epoch"], **flatten(settings)}
-    notes = [from_task_note(tuning), ngrams_note(result), selection_note(tuning, result["rows"])]
+    notes = [*origin, from_task_note(tuning), ngrams_note(result), selection_note(tuning, result["rows"])]
     _write(
         folder,
         "finetuned.md",

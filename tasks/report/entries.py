@@ -94,7 +94,9 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
     scores, rows = counts.scores, counts.rows
     score = scores["dev/score"]
     checkpoint = manifest["inputs"].get("checkpoint", {}).get("digest", "")
-    start = f"from the pre-trained {checkpoint[:12]}" if checkpoint else "from random weights"
+    start, stage = "from random weights", manifest["inputs"].get("checkpoint", {}).get("stage")
+    if checkpoint:
+        start = f"from the {'imported' if stage == 'imported' else 'pre-trained'} {checkpoint[:12]}"
     before = manifest["inputs"].get("start", {}).get("digest", "")
     if note := from_task_note(config):
         start += f" ({note[0].lower()}{note[1:-1]}, {before[:12]})"

@@ -20,7 +20,7 @@ from gptcore.nlu.metrics import needs_threshold
 from gptcore.nlu.registry import REGISTRY, TaskSpec, recorded_task, task_settings
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.placement import slots, slots_and_threads
-from tasks.report.card import cost, from_task_note, selection_note, synthetic_note, write_finetuned_card
+from tasks.report.card import cost, from_task_note, selection_note, start_note, synthetic_note, write_finetuned_card
 from tasks.report.entries import finetuned_entry, task_data
 from tasks.report.score import Score, commit_of, finetune_origin, score_of
 from tasks.report.suites import EXPERIMENT
@@ -205,7 +205,9 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
         def produce(workspace: Path) -> dict[str, Any]:
             job = request.job(workspace, threads)
             result = follow_job(store, recipe, job, run, request.shown_as, request.item, alone=not beside)
-            write_finetuned_card(workspace / "model", spec, DatasetCounts.of(store, dataset), settings, result)
+            origin = start_note(store.manifest(request.checkpoint)) if config.pretrained else ()
+            rows = DatasetCounts.of(store, dataset)
+            write_finetuned_card(workspace / "model", spec, rows, settings, result, origin)
             return result
 
         built = build(store, recipe, produce, request.shown_as, _made, request.item, "run")

@@ -125,14 +125,17 @@ def made_before(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {role: item["digest"] for role in ("start", "teacher") if (item := manifest["inputs"].get(role))}
 
 
-def inherited_preset(model: Artifact, called: str = "the checkpoint") -> tuple[str, str]:
+def inherited_preset(model: Artifact, called: str = "the checkpoint", tuned: bool = False) -> tuple[str, str]:
     """The name of the preset whose settings suit a language model, and why, in words.
 
     It is that of the model whose weights its pre-training went on from; else the one that is recorded with it; else its
     teacher's; else :func:`gptcore.config.presets.nearest_preset` finds it by what is recorded.
 
     :param called: what the words call the model.
+    :param tuned: whether it is for fine-tuning the model itself, which has a preset of its own where it is imported.
     """
+    if tuned and model.stage == "imported":
+        return "imported", f"as {called} was pre-trained elsewhere"
     home = home_of(model)
     manifest = home.manifest(model)
     inputs = ((role, manifest["inputs"].get(role)) for role in ("start", "teacher"))

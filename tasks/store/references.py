@@ -71,8 +71,11 @@ def _named_checkpoint(store: Store, ref: str) -> Artifact | None:
     """
     imported = "/imported/" in ref or (store.starting("imported", ref) and not store.starting("pretrain", ref))
     stage = "imported" if imported else "pretrain"
-    store, word = _where(store, ref, stage)
-    return None if word == "latest" else store.resolve(word, stage)
+    home, word = _where(store, ref, stage)
+    if "/" in word:  # no artifact's address
+        what = f"a folder with config.json and {' or '.join(WEIGHTS)}"
+        raise InputError(f"{ref}: found no model there, expected {what}, or an address ending in /{stage}/<digest>")
+    return None if word == "latest" else home.resolve(word, stage)
 
 
 def checkpoint_of_digest(store: Store, digest: str) -> Artifact | None:

@@ -48,6 +48,7 @@ def test_the_ancestor_says_it_then_the_checkpoint_then_its_teacher(tmp_path: Pat
     assert inherited_preset(named) == ("small", "which pre-trained the checkpoint")
     assert inherited_preset(older) == ("demo", "nearest to what is recorded of the checkpoint")
     assert inherited_preset(foreign) == ("small", "nearest in size to the checkpoint"), "of equal sizes the first"
+    assert inherited_preset(foreign, tuned=True) == ("imported", "as the checkpoint was pre-trained elsewhere")
     assert inherited_preset(made("pretrain", "of another version")) == (
         "paper",
         "nearest to what is recorded of the checkpoint",
@@ -85,6 +86,6 @@ def test_a_published_size_brings_its_own_fine_tuning(tmp_path: Path) -> None:
         model = store.build(Recipe("imported", 1, {"model": network}), lambda _: {"tokenizer_digest": "t"}).artifact
         lower = FinetuneParameters(task="rte", layer_decay=1, lm_coef=0.5)
         preset, _ = preset_on(store, model, lower.preset, lower.overrides)
-        assert (preset.name, preset.finetune.lr, preset.finetune.layer_decay) == ("paper", lr, decay)
+        assert (preset.name, preset.finetune.lr, preset.finetune.layer_decay) == ("imported", lr, decay)
         options = lower.options(FAMILIES["electra"])
         assert with_options({"rte": FinetuneConfig(lm_coef=0)}, options, "")["rte"].layer_decay is None

@@ -70,11 +70,11 @@ class DistilParameters(Form):
 
         checks.check_dask(self.dask)
         teacher = teacher_model(store, self.teacher)
-        checks.check_corpus(self.corpus)
         if teacher.stage == "imported":
             require(self.corpus, f"--teacher {self.teacher}: imported, from text that nobody knows; expected --corpus")
         elif self.corpus:
             raise InputError(f"--corpus: the teacher {teacher.short} was made from text of the store; expected none")
+        checks.check_corpus(self.corpus)
         student = self.distilled(store, teacher)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.check_sources(student.preset, self.tasks, datasets_url)

@@ -87,7 +87,7 @@ def sweep_on(
         return dict(table), ()
     from tasks.store.lineage import inherited_preset
 
-    name, why = inherited_preset(checkpoint)
+    name, why = inherited_preset(checkpoint, tuned=True)
     family, found = recorded_family(store.manifest(checkpoint)["config"]["model"]), {**table, "preset": name}
     if family.name != DEFAULT and not family.ablation and isinstance(said := table.get("settings", {}), Mapping):
         found["settings"] = {"family": family.name, **said}

@@ -35,7 +35,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.settings import flatten
-from gptcore.config import PRESETS, FinetuneConfig, Preset, PretrainConfig, preset_named
+from gptcore.config import FINE_TUNING, FinetuneConfig, Preset, PretrainConfig, preset_named
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.toml_fields import TomlFields
@@ -174,7 +174,7 @@ def read_plan(table: Mapping[str, Any], where: str, from_checkpoint: bool = Fals
         not fit each other.
     """
     given = TomlFields(where, table)
-    preset = given.one_of("preset", tuple(PRESETS))
+    preset = given.one_of("preset", tuple(FINE_TUNING))
     objective = given.one_of("objective", tuple(OBJECTIVES))
     tasks = _tasks(given, objective)
     trials, seeds = given.whole("trials", None, 1, 1000), given.whole("seeds", 1, 1, 100)
@@ -275,7 +275,7 @@ def _trials(
 
     :raises InputError: settings that do not fit each other, or under which nothing is learnt.
     """
-    said, excepted = settings.get("tasks", {}), PRESETS[preset]().tasks
+    said, excepted = settings.get("tasks", {}), FINE_TUNING[preset]().tasks
     own = {task: set(excepted.get(task, {})) - set(said.get(task, {})) for task in tasks}
     for number, values in enumerate(drawn, start=1):
         chosen = merged(*(axis.overrides(values[axis.name]) for axis in axes))
