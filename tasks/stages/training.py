@@ -134,7 +134,8 @@ class Training(ABC, Generic[Made]):
         :param jobs: what was asked for; 0: as many as the machine has room for.
         :raises InputError: no such place for jobs.
         """
-        return slots_and_threads(jobs)[0]
+        room, _ = slots_and_threads(jobs)
+        return room if jobs else min(room, max(1, n))
 
     def packed(self) -> dict[str, Any]:
         """The request's fields as JSON, but for the store; :meth:`unpacked` reads them back."""
