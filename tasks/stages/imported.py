@@ -20,7 +20,7 @@ from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.stages.tokenizer import pin_own_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.counts import ImportedCounts, TokenizerCounts
-from tasks.store.references import WEIGHTS, imported_names
+from tasks.store.references import imported_names
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
@@ -38,18 +38,20 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
     :raises InputError: no such model, one of another kind, more pieces of the tokenizer than the model has rows; or the
         store has the model by another name.
     """
+    from gptcore.models.files.folder import ModelFolder, weight_files
     from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
 
     require(not name or _NAME.fullmatch(name), f"--name {name}: expected letters, digits, '.', '_' and '-', and no REF")
     called = name or _name_of(url)
     logger().info("reading %s", url)
-    config, tensors = read_model(url)
+    stored = read_model(url)
+    config = stored.config
     tokenizer = pin_own_tokenizer(store, url)
     known = TokenizerCounts.of(store, tokenizer)
     if known.n_vocab > config.n_vocab:
         raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known.n_vocab}")
     fs, path = file_system(url)
-    names = ["config.json", next(each for each in WEIGHTS if exists(fs, f"{path}/{each}"))]
+    names = ["config.json", *weight_files(ModelFolder(url))]
     files = {each: {"sha256": file_sha256(fs, f"{path}/{each}")} for each in names}
     recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
     if called in imported_names(store, but=recipe.digest):
@@ -58,7 +60,7 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.models.network import build_model
 
-        model = build_model(config).fill(tensors, url)
+        model = build_model(config).fill(stored.tensors, url)
         model.save(out / "model")
         return {
             "parameters": model.num_parameters,
@@ -67,6 +69,7 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
             "address": url,
             "revision": _revision(fs, path),
             "licence": _licence(fs, path),
+            "left_out": list(stored.left_out),
             "files": [f"{said['sha256']}  {each}" for each, said in files.items()],
         }
 
@@ -104,4 +107,6 @@ def _licence(fs: Any, path: str) -> str:
 
 def _made(counts: Mapping[str, Any]) -> str:
     made = ImportedCounts.parse(counts)
-    return f"{made.name}, {(made.parameters or 0) / 1e6:,.1f} M parameters".removeprefix(", ")
+    named, left = (f"{made.name}, " if made.name else ""), ", ".join(made.left_out[:3])
+    without = f", without {left}{' ...' if len(made.left_out) > 3 else ''}" if left else ""
+    return f"{named}{(made.parameters or 0) / 1e6:,.1f} M parameters{without}"

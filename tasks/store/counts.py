@@ -227,3 +227,5 @@ class ImportedCounts(WeightsCounts):
     """What the card in the folder says; empty: nothing."""
     files: Sequence[str] = ()
     """The SHA-256 of each file that was read and its name, as sha256sum prints them."""
+    left_out: Sequence[str] = ()
+    """Tensors of the folder that no network here has: those of heads for a task."""

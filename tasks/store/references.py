@@ -20,7 +20,7 @@ from tasks.store.records import Record
 from tasks.store.store import Store
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""The files of a model's weights in a folder of Hugging Face's kind, the one that is read first."""
+"""The files of a model's weights in a folder of Hugging Face's kind, the one that is read first; or shards of one."""
 CHECKPOINTS = ("pretrain", "imported")
 """The stages of the models that are fine-tuned, scored and generated with: trained here, or taken as they are."""
 _TOKENIZER = re.compile(r"/tokenizer/[0-9a-f]{4,64}/?$")
@@ -176,7 +176,9 @@ def is_model_folder(ref: str) -> bool:
     if not ref or ("/" not in ref and not Path(ref).is_dir()):
         return False
     fs, path = file_system(ref)
-    return exists(fs, f"{path}/config.json") and any(exists(fs, f"{path}/{name}") for name in WEIGHTS)
+    return exists(fs, f"{path}/config.json") and any(
+        exists(fs, f"{path}/{name}{end}") for name in WEIGHTS for end in ("", ".index.json")
+    )
 
 
 def checkpoint_label(store: Store, artifact: Artifact) -> str:
