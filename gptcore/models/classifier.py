@@ -36,9 +36,17 @@ from gptcore.config import NetworkConfig, network_config
 from gptcore.config.training import NGRAM_PIECES
 from gptcore.families import FAMILIES
 from gptcore.models.cpu import dropout
-from gptcore.models.encoder import Encoder, draw_weights, without_heads
+from gptcore.models.encoder import draw_weights, without_heads
 from gptcore.models.files.folder import ModelFolder
-from gptcore.models.network import LanguageModel, Network, build_model, initialise, next_token_network, shapes_only
+from gptcore.models.network import (
+    LanguageModel,
+    Network,
+    SentenceEncoder,
+    build_model,
+    initialise,
+    next_token_network,
+    shapes_only,
+)
 from gptcore.models.ngrams import NGrams
 from gptcore.models.span_reader import SpanReader
 from gptcore.models.tagger import WordTagger
@@ -304,7 +312,7 @@ class EncoderClassificationModel(Classifier):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: SentenceEncoder,
         form: str,
         n_outputs: int,
         clf_pdrop: float,
@@ -315,7 +323,7 @@ class EncoderClassificationModel(Classifier):
         width, std = encoder.config.n_embd, encoder.config.init_std
         super().__init__(width, form, n_outputs, clf_pdrop, pooling)
         self.encoder = encoder
-        has_layer = encoder.config.classifier_layer and not self.row_form.places
+        has_layer = getattr(encoder.config, "classifier_layer", False) and not self.row_form.places
         self.layer = nn.Linear(width, width) if has_layer else None
         if self.layer is not None:
             draw_weights(self.layer, std, generator)
@@ -328,7 +336,7 @@ class EncoderClassificationModel(Classifier):
 
     @classmethod
     def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
-        if not isinstance(network, Encoder):
+        if not isinstance(network, SentenceEncoder):
             title = FAMILIES[network.config.family].title
             raise InputError(f"{where}: found {title}, expected an encoder")
         return cls(network, *head[:3], generator, head.pooling, head.words)
@@ -338,7 +346,7 @@ class EncoderClassificationModel(Classifier):
         return super().network_settings(without_heads(config), **changes)
 
     @property
-    def network(self) -> Encoder:
+    def network(self) -> SentenceEncoder:
         return self.encoder
 
     def forward(

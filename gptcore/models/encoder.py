@@ -26,13 +26,13 @@ from gptcore.base.errors import InputError
 from gptcore.base.settings import Settings
 from gptcore.config import EncoderConfig, PretrainConfig
 from gptcore.models.encoder_parts import Embeddings, FeedForward, ReplacedHead, SelfAttention, WordHead
-from gptcore.models.network import LayerStates, Network
+from gptcore.models.network import LayerStates, SentenceEncoder
 from gptcore.text.tokenizer import Specials
 
 _Head = TypeVar("_Head", bound=nn.Module)
 
 
-class Encoder(Network):
+class Encoder(SentenceEncoder):
     """The network, with the heads that its configuration names.
 
     :param config: sizes, dropout rates, what layers share, heads.
@@ -66,15 +66,6 @@ class Encoder(Network):
     def encode(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None, entities: Tensor | None = None
     ) -> Tensor:
-        """States after the last layer: ids [B, T] (T <= n_ctx) -> [B, T, D].
-
-        :param segments: [B, T] numbers of segments; None: all 0.
-        :param mask: [B, T] 1 for a word, 0 for padding, which nothing attends to; None: all words. The states of
-            padding mean nothing.
-        :param entities: [B, T] 1 + the number of the entity whose mention begins at a position, else 0; None: those
-            that a network of entities finds by itself. One that knows none reads them not.
-        :raises ValueError: if T exceeds n_ctx.
-        """
         for states, _ in self._walk(tokens, segments, mask, entities):
             x = states
         return x
@@ -138,7 +129,7 @@ class Encoder(Network):
 
         (BERT, section 3.1; ELECTRA has no pooler, original code.)
         """
-        first = states[:, 0]
+        first = super().summary(states)
         return first if self.pooler is None else torch.tanh(self.pooler(first))
 
     def word_scores(self, states: Tensor) -> Tensor:

@@ -175,6 +175,28 @@ class Network(nn.Module, ABC):
                 )
 
 
+class SentenceEncoder(Network):
+    """A network whose states see a sequence from both sides: the encoder, and those of other kinds."""
+
+    @abstractmethod
+    def encode(
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None, entities: Tensor | None = None
+    ) -> Tensor:
+        """States after the last layer: ids [B, T] (T <= n_ctx) -> [B, T, D].
+
+        :param segments: [B, T] numbers of segments; None: all 0.
+        :param mask: [B, T] 1 for a word, 0 for padding, which nothing attends to; None: all words. The states of
+            padding mean nothing.
+        :param entities: [B, T] 1 + the number of the entity whose mention begins at a position, else 0; None: those
+            that a network of entities finds by itself. One that knows none reads them not.
+        :raises ValueError: if T exceeds n_ctx.
+        """
+
+    def summary(self, states: Tensor) -> Tensor:
+        """What stands for a whole sequence: states [B, T, D] -> [B, D], the first one as it is."""
+        return states[:, 0]
+
+
 class LanguageModel(Network):
     """A network with an embedding that also is its output layer. Subclasses: the Transformer, the LSTM of Table 5.
 
