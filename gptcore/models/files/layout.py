@@ -75,6 +75,10 @@ class ForeignTensors(Mapping[str, Tensor]):
         return sorted(self._unread)
 
 
+class OtherNetwork(InputError):
+    """A folder whose settings are of a network that computes something else than ours."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout(ABC):
     """One family's folders of Hugging Face's kind."""
@@ -127,6 +131,10 @@ class Layout(ABC):
         """Names under which some folders repeat a tensor, as the head's matrix is the embedding -> that one's name."""
         return {}
 
+    def takes(self, settings: Mapping[str, Any]) -> bool:
+        """Whether a folder with this config.json, of a kind that no family has a network for, can be read at all."""
+        return False
+
     @abstractmethod
     def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
         """Our settings of a network; ``where`` theirs are read."""
@@ -144,10 +152,10 @@ class Layout(ABC):
         """Write a fine-tuned model as a folder that transformers' classes read by ``from_pretrained``."""
 
     def _check_settings(self, settings: Mapping[str, Any], where: str) -> None:
-        """:raises InputError: settings of a network that computes something else."""
+        """:raises OtherNetwork: settings of a network that computes something else."""
         for name, value in self.expected.items():
             if settings.get(name, value) != value:
-                raise InputError(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}")
+                raise OtherNetwork(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}")
 
     def _check_tokenizer(self, config: NetworkConfig, tokenizer: Tokenizer) -> None:
         """:raises InputError: a tokenizer that is not the model's."""
@@ -185,7 +193,7 @@ def model_types() -> dict[str, Family]:
     for family in FAMILIES.values():
         if family.layout:
             layout: Layout = family.part("layout")
-            for kind in (layout.model_type, *layout.aliases):
+            for kind in filter(None, (layout.model_type, *layout.aliases)):
                 families.setdefault(kind, family)
     return families
 
@@ -254,6 +262,33 @@ def read_model(url: str) -> StoredModel:
     return model
 
 
+def _read_foreign(folder: ModelFolder, settings: Mapping[str, Any]) -> StoredModel:
+    """What a folder of Hugging Face's holds: by our own network, or else by one that is wrapped as it is.
+
+    :raises InputError: no network reads it.
+    """
+    kind, theirs = settings.get("model_type"), model_types()
+    refused = InputError(f"{folder.at('config.json')}: model_type = {kind!r}, expected {' or '.join(theirs)}")
+    try:
+        if kind in theirs:
+            return _read_as(theirs[kind], folder, settings)
+    except OtherNetwork as error:
+        refused = error
+    for family in FAMILIES.values():
+        if family.layout and family.name not in {known.name for known in theirs.values()}:
+            try:
+                if family.part("layout").takes(settings):
+                    return _read_as(family, folder, settings)
+            except ImportError as error:
+                raise InputError(f"{refused}; or {error}") from None
+    raise refused
+
+
+def _read_as(family: Family, folder: ModelFolder, settings: Mapping[str, Any]) -> StoredModel:
+    layout: Layout = family.part("layout")
+    return layout.read(folder, settings, family.part("config")(family=family.name))
+
+
 def _read(folder: ModelFolder, url: str) -> StoredModel:
     """What a folder holds, whether its settings and tensors fit together or not."""
     if folder.has("params_shapes.json"):
@@ -263,12 +298,7 @@ def _read(folder: ModelFolder, url: str) -> StoredModel:
         kind = settings.get("model_type")
         if kind == MODEL_TYPE:
             return StoredModel(*read_own(folder, "config.json", settings))
-        theirs = model_types()
-        if kind in theirs:
-            layout: Layout = theirs[kind].part("layout")
-            return layout.read(folder, settings, theirs[kind].part("config")(family=theirs[kind].name))
-        known = " or ".join((MODEL_TYPE, *theirs))
-        raise InputError(f"{folder.at('config.json')}: model_type = {kind!r}, expected {known}")
+        return _read_foreign(folder, settings)
     if folder.has("state.json"):
         identity = folder.object("state.json", {"identity": dict})["identity"]
         where = folder.at("state.json")

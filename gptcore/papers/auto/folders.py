@@ -1,0 +1,158 @@
+"""Folders of Hugging Face's whose network transformers alone has: it reads them itself, and writes them again."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gptcore.base.errors import InputError
+from gptcore.models.files.folder import ModelFolder, weight_files
+from gptcore.models.files.layout import ForeignTensors, Layout, StoredModel
+from gptcore.papers.auto.config import WrappedConfig
+from gptcore.papers.auto.network import transformers_library
+from gptcore.text.tokenizer import Tokenizer
+
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.\d+\.")
+_OUTPUT = "head.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrappedLayout(Layout):
+    """The folders of networks that only transformers has, of those with or without a head for the next token."""
+
+    decoders: bool
+    """Whether they predict the next token."""
+
+    def takes(self, settings: Mapping[str, Any]) -> bool:
+        """Whether config.json is of a network of this kind, as transformers tells them."""
+        library = transformers_library()
+        auto = library.models.auto.modeling_auto
+        kind = str(settings.get("model_type"))
+        decoder = kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        return kind in auto.MODEL_MAPPING_NAMES and decoder == self.decoders
+
+    def read(self, folder: ModelFolder, settings: Mapping[str, Any], defaults: Any) -> StoredModel:
+        where, library = folder.at("config.json"), transformers_library()
+        if settings.get("is_encoder_decoder"):
+            raise InputError(f"{where}: is_encoder_decoder = True, expected an encoder or a decoder alone")
+        kind = library.AutoModelForCausalLM if self.decoders else library.AutoModel
+        with _local(folder) as there:
+            try:
+                model, told = kind.from_pretrained(
+                    there, dtype=torch.float32, output_loading_info=True, local_files_only=True
+                )
+            except Exception as error:  # of many kinds, each with a page of words
+                raise InputError(
+                    f"{where}: transformers cannot read it ({str(error).strip().splitlines()[0]})"
+                ) from None
+        if missing := [name for name in sorted(told["missing_keys"]) if "pooler" not in name]:
+            raise InputError(f"{folder.url}: no tensor {missing[0]}")
+        left = sorted(told["unexpected_keys"])
+        if odd := next(filter(_LAYER.search, left), None):
+            raise InputError(f"{where}: has no place for {odd}, but the weights have it; expected no such tensor")
+        trunk = model.base_model if self.decoders else model
+        config, tensors = self._known(trunk, defaults), dict(trunk.state_dict())
+        poolers = [name for name in tensors if name.startswith("pooler.")]
+        own = {f"model.{name}": tensor for name, tensor in tensors.items() if name not in poolers}
+        if self.decoders:
+            own, untied = _with_output(model, own)
+            config = {**config, "untied": untied}
+        known = {name: value for name, value in config.items() if name != "family"}
+        left += [name for name in poolers if name not in told["missing_keys"]]
+        return StoredModel(type(defaults)(**known, family=self.family), own, tuple(left))
+
+    def _known(self, trunk: Any, defaults: WrappedConfig) -> dict[str, Any]:
+        """Our settings of a network of transformers'."""
+        theirs = trunk.config
+        most = getattr(theirs, "max_position_embeddings", None)
+        n_ctx = most if isinstance(most, int) and most > 0 else 512
+        for name, part in trunk.named_modules():  # rows before that of the first word, as RoBERTa's kind has them
+            if name.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None:
+                n_ctx -= part.padding_idx + 1
+        said = {name: value for name, value in theirs.to_diff_dict().items() if name not in _NOT_OF_A_NETWORK}
+        return {
+            "n_vocab": theirs.vocab_size,
+            "n_ctx": n_ctx,
+            "n_embd": theirs.hidden_size,
+            "n_layer": theirs.num_hidden_layers,
+            "init_std": float(getattr(theirs, "initializer_range", defaults.init_std)),
+            "architecture": type(trunk).__name__,
+            "settings": json.dumps({"model_type": theirs.model_type, **said}, sort_keys=True),
+        }
+
+    def write(self, model: Any, tokenizer: Tokenizer, folder: Path) -> None:
+        library, theirs = transformers_library(), json.loads(model.config.settings)
+        settings = library.AutoConfig.for_model(**theirs)
+        kind = library.AutoModelForCausalLM if self.decoders else library.AutoModel
+        copy = kind.from_config(settings).float()
+        state = {
+            name.removeprefix("model."): value for name, value in model.state_dict().items() if name[:6] == "model."
+        }
+        trunk = copy.base_model if self.decoders else copy
+        _fill(trunk, state)
+        if self.decoders:
+            n = model.config.n_vocab
+            copy.get_input_embeddings().weight.data.copy_(model.tokens.weight[:n])
+            if model.output is not None:
+                copy.get_output_embeddings().weight.data.copy_(model.output[:n])
+        copy.save_pretrained(folder)
+        tokenizer.save(folder)
+
+    def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
+        """:raises InputError: always."""
+        raise InputError("transformers' classifiers of this kind read other states, so none of them is written")
+
+    def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
+        raise NotImplementedError("transformers reads the folder")
+
+    def _tensors(self, config: Any, theirs: ForeignTensors) -> dict[str, Tensor]:
+        raise NotImplementedError("transformers reads the folder")
+
+
+_NOT_OF_A_NETWORK = ("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "_name_or_path")
+
+
+def _fill(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    there = module.state_dict()
+    module.load_state_dict({**there, **{name: tensors[name] for name in there if name in tensors}})
+
+
+def _with_output(model: Any, tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
+    """The tensors of a decoder's trunk with the rows that it reads and those of an own output layer apart from it.
+
+    :raises InputError: an output layer with a bias, which none here has.
+    """
+    first, last = model.get_input_embeddings().weight, model.get_output_embeddings()
+    if last.bias is not None:
+        raise InputError(f"{type(model).__name__}: its output layer has a bias, expected none")
+    kept = {name: tensor for name, tensor in tensors.items() if tensor.data_ptr() != first.data_ptr()}
+    untied = last.weight.data_ptr() != first.data_ptr() and not torch.equal(last.weight, first)
+    kept |= {"tokens.weight": first.detach()} | ({_OUTPUT: last.weight.detach()} if untied else {})
+    return kept, untied
+
+
+@contextmanager
+def _local(folder: ModelFolder) -> Iterator[str]:
+    """A folder of this machine with the files of a model; those of another are fetched while they are needed."""
+    if Path(folder.url).is_dir():
+        yield folder.url
+        return
+    with tempfile.TemporaryDirectory() as there:
+        for name in ("config.json", *weight_files(folder)):
+            (Path(there) / name).write_bytes(folder.read(name))
+        yield there
+
+
+ENCODERS, DECODERS = (
+    WrappedLayout(model_type="", family=name, expected={}, prefix="", decoders=decoders)
+    for name, decoders in (("auto-encoder", False), ("auto-decoder", True))
+)
