@@ -277,6 +277,10 @@ class FinetuneConfig(TrainingConfig):
     layer_decay_original: bool = False
     """Whether a pooler's depth is counted though there is none, as ELECTRA's released code does (original code):
     without one, every rate but the linear layer's is then lower by one more factor."""
+    lora_rank: int | None = setting(None, least=0, off=0)
+    """The rank of the products that are learnt beside the network's matrices, which then stay as they are, as all of it
+    does but for the linear layer (Hu et al. 2022): for networks that are too large to train whole. None or 0: the
+    network itself is trained."""
     taught: bool = False
     """Whether the teacher's predictions are learnt in the labels' place, of the teacher that was fine-tuned on the task
     with seed 0 (TinyBERT, section 3.2)."""

@@ -38,6 +38,7 @@ from gptcore.families import FAMILIES
 from gptcore.models.cpu import dropout
 from gptcore.models.encoder import draw_weights, without_heads
 from gptcore.models.files.folder import ModelFolder
+from gptcore.models.low_rank import merged
 from gptcore.models.network import (
     LanguageModel,
     Network,
@@ -150,7 +151,7 @@ class Classifier(nn.Module, ABC):
         """Write ``config.json`` (with ``extra``: task, labels, tokenizer digest, as :meth:`load` gives them back) and
         ``model.safetensors``."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in merged(self).items()}
         write_bytes_atomic(folder / "model.safetensors", save(tensors))
         head = {"form": self.form, "n_outputs": self.n_outputs, "clf_pdrop": self.clf_pdrop}
         head |= {"pooling": self.pooling} if self.pooling else {}

@@ -43,6 +43,7 @@ from gptcore.machine import process, rng
 from gptcore.machine.device import pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.models.classifier import ClassificationModel, Classifier, Head
+from gptcore.models.low_rank import add_low_rank
 from gptcore.models.network import Network, build_model, load_model
 from gptcore.nlu.encoded import encoded_splits, encoded_task, read_encoded, recorded_pieces, write_encoded
 from gptcore.nlu.forms import form_of
@@ -142,7 +143,10 @@ def task_model(job: FinetuneJob, spec: TaskSpec) -> tuple[Classifier, str | None
         network = source if job.start else source.adapt(n_transfer=config.n_transfer, generator=draws, **changes)
     rate = config.span_pdrop or 0.0 if form.over_positions else config.clf_pdrop
     head = Head(spec.form, form.n_outputs(spec), rate, config.pooling, config.words)
-    return kind.over(network, str(job.model), head, draws), digest
+    model = kind.over(network, str(job.model), head, draws)
+    if config.lora_rank:
+        add_low_rank(model.network, config.lora_rank, draws)
+    return model, digest
 
 
 def _finetune_once(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:

@@ -356,10 +356,28 @@ def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(world, tmp_path):
     assert stops_that_change_nothing(lambda name: job(world, "storycloze", tmp_path / name, **settings)) >= 12
 
 
-@pytest.mark.parametrize(("select", "stops"), [("held-out", 9), ("refit", 14)])
-def test_stopped_anywhere_it_chooses_the_same_epoch_and_ends_in_the_same_bits(world, tmp_path, select, stops):
+def test_a_network_that_learns_thin_matrices_is_saved_as_what_they_make_of_it(world, tmp_path):
+    tuned = network(world, "rte", lora_rank=2)
+    learnt = {name for name, part in tuned.named_parameters() if part.requires_grad}
+    assert learnt == {"head.weight", "head.bias"} | {name for name in learnt if "low_rank" in name}
+    run(job(world, "rte", tmp_path, lora_rank=2))
+    before, after = load_file(world["model"] / "model.safetensors"), load_file(tmp_path / "model/model.safetensors")
+    assert not any("low_rank" in name for name in after)
+    assert {len(after[f"gpt.{name}"]) - len(part) for name, part in before.items()} == {0, 3}
+    for name, part in before.items():
+        change = after[f"gpt.{name}"][: len(part)] - part
+        rank = torch.linalg.matrix_rank(change, atol=1e-5).item() if part.ndim == 2 else int(change.any())
+        assert rank == (2 if part.ndim == 2 and name.startswith("blocks.") else 0), name
+    with pytest.raises(
+        InputError, match=r"^finetune.lora_rank = 16: expected less than 16, the narrower side of blocks"
+    ):
+        network(world, "rte", lora_rank=MODEL.n_embd)
+
+
+@pytest.mark.parametrize(("select", "stops", "rank"), [("held-out", 9, 2), ("refit", 14, None)])
+def test_stopped_anywhere_it_chooses_the_same_epoch_and_ends_in_the_same_bits(world, tmp_path, select, stops, rank):
     """At updates of either training, in evaluations on held-out rows, and in that on dev rows."""
-    settings = {"batch_size": 40, "epochs": 2, "max_eval_rows": 8, "select": select}
+    settings = {"batch_size": 40, "epochs": 2, "max_eval_rows": 8, "select": select, "lora_rank": rank}
     assert stops_that_change_nothing(lambda name: job(world, "rte", tmp_path / name, **settings)) >= stops
 
 
