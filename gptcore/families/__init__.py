@@ -197,9 +197,9 @@ def family_named(name: Any, where: str) -> Family:
 def family_settings(name: Any, preset: str, where: str) -> SettingsBySection:
     """What a family changes in a preset.
 
-    :raises InputError: a family that is not offered.
+    :raises InputError: a family that is unknown, or only stands beside others.
     """
-    if not isinstance(name, str) or name not in offered():
+    if not isinstance(name, str) or name not in FAMILIES or FAMILIES[name].ablation:
         raise InputError(f"{where}: family = {name!r:.60}; {nearest(str(name), offered())}")
     family = FAMILIES[name]
     published = family.presets.get("paper", {}) if preset == "imported" else {}

@@ -67,7 +67,7 @@ def test_a_sweep_that_names_its_preset_is_read_before_its_checkpoint_is_looked_u
     form = SweepParameters(store=str(tmp_path / "store"), checkpoint="abc", sweep={"preset": "demo"})
     with pytest.raises(InputError, match=r"^sweep: found no objective"):
         form.check()
-    with pytest.raises(InputError, match=r"^pretrain 'abc'"):
+    with pytest.raises(InputError, match=r"^pretrain or imported 'abc'"):
         form.model_copy(update={"sweep": {}}).check()
 
 

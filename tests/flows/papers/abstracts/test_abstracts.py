@@ -342,5 +342,5 @@ def test_models_of_several_sizes_share_one_table_8(
     assert len({row[0] for row in ours}) == 2
     assert ours[1][0].endswith(wider.digest[:6])
     assert ours[0][2] != ours[1][2]
-    with pytest.raises(InputError, match="pretrain 'abc'"):
+    with pytest.raises(InputError, match="pretrain or imported 'abc'"):
         AbstractsParameters(preset="demo", arxiv=papers, store=store, beside=["abc"]).check()
