@@ -77,6 +77,7 @@ def test_the_rooms_are_those_that_the_layers_have() -> None:
         "electra",
         "gptbert",
         "graphs",
+        "llama",
         "prompting",
         "roberta",
         "storyworld",

@@ -1,7 +1,7 @@
 """Attention, of which decoders and encoders are made: what each position takes from those that it sees.
 
-Legend of the shape comments: B batch, T positions, S positions that are seen, D width, H heads, K width of the keys,
-which is D but where several heads share one.
+Legend of the shape comments: B batch, T positions, S positions that are seen, D width, H heads, Q width of the queries,
+which is D but where heads have a width of their own, K width of the keys, which is Q but where several heads share one.
 """
 
 from __future__ import annotations
@@ -24,22 +24,37 @@ class Attention(nn.Module):
 
     :param rotary: whether queries and keys are turned by their positions.
     :param n_head_keys: heads of keys and values, each of which several heads of queries share; None: each has its own.
-    :param bias: whether the products have one.
+    :param bias: whether the products have one; ``output_bias``: whether the last one has; None: as the first.
+    :param width: of a head; None: all heads together are as wide as the states.
+    :param theta: positions in which the slowest pairs of a head's numbers turn by nearly 1, as Llama's release computes
+        their rates; None: 10,000, as GPT's of this package do.
     """
 
     def __init__(
-        self, config: TransformerConfig, rotary: bool = False, n_head_keys: int | None = None, bias: bool = True
+        self,
+        config: TransformerConfig,
+        rotary: bool = False,
+        n_head_keys: int | None = None,
+        bias: bool = True,
+        *,
+        output_bias: bool | None = None,
+        width: int | None = None,
+        theta: float | None = None,
     ) -> None:
         super().__init__()
         D = config.n_embd
         self.n_head = config.n_head
         self.n_head_keys = config.n_head if n_head_keys is None else n_head_keys
-        self.width_of_keys = D // self.n_head * self.n_head_keys
+        self.width = D // self.n_head if width is None else width
+        self.width_of_queries = self.n_head * self.width
+        self.width_of_keys = self.n_head_keys * self.width
+        self.theta = theta
         self.attn_pdrop = config.attn_pdrop
         self.resid_pdrop = config.resid_pdrop
         self.rotary = rotary
-        self.qkv = Linear(D, D + 2 * self.width_of_keys, bias)
-        self.projection = Linear(D, D, bias)
+        self.qkv = Linear(D, self.width_of_queries + 2 * self.width_of_keys, bias)
+        self.qkv.matrices = (self.width_of_queries, self.width_of_keys, self.width_of_keys)
+        self.projection = Linear(self.width_of_queries, D, bias if output_bias is None else output_bias)
 
     def forward(self, x: Tensor, context: Context = IN_ORDER) -> Tensor:
         """[B, T, D] -> [B, T, D], or what the N positions that the context asks for get, [B, N, D]."""
@@ -61,7 +76,7 @@ class Attention(nn.Module):
 
     def scores(self, x: Tensor) -> Tensor:
         """How much each position asks for each, before the softmax and the mask: [B, T, D] -> [B, H, T, T]."""
-        n = x.shape[-1] + self.width_of_keys  # the rows of the values are not multiplied
+        n = self.width_of_queries + self.width_of_keys  # the rows of the values are not multiplied
         bias = None if self.qkv.bias is None else self.qkv.bias[:n]
         q, k, _ = self._split(F.linear(x, self.qkv.weight[:n], bias))
         q, k = map(self._heads, self._placed(q, k, IN_ORDER))
@@ -80,25 +95,31 @@ class Attention(nn.Module):
         return context.at is None and masks_are_few and is_faster(qkv, rate, self.training)
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values: [B, T, D + 2K] -> [B, T, D], [B, T, K], [B, T, K]."""
-        D, n = self.qkv.in_features, self.qkv.in_features + self.width_of_keys
-        return qkv[..., :D], qkv[..., D:n], qkv[..., n:]
+        """Queries, keys and values: [B, T, Q + 2K] -> [B, T, Q], [B, T, K], [B, T, K]."""
+        Q, n = self.width_of_queries, self.width_of_queries + self.width_of_keys
+        return qkv[..., :Q], qkv[..., Q:n], qkv[..., n:]
 
     def _placed(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Queries and keys, [B, T, D] and [B, T, K], as what stands before them and where they stand makes them."""
+        """Queries and keys, [B, T, Q] and [B, T, K], as what stands before them and where they stand makes them."""
         if not self.rotary:
             return q, k
-        places, width = context.places(q), q.shape[-1] // self.n_head
-        return rotated(q, places, width), rotated(k, places, width)
+        places, rates = context.places(q), self._rates(q.device)
+        return rotated(q, places, rates), rotated(k, places, rates)
+
+    def _rates(self, device: torch.device) -> Tensor:
+        """By how much each pair of a head's numbers turns from one position to the next: [D/H/2]."""
+        if self.theta is None:
+            return _SLOWEST ** -torch.linspace(0, 1, self.width // 2 + 1, device=device)[:-1]
+        return 1.0 / self.theta ** (torch.arange(0, self.width, 2, device=device).float() / self.width)
 
     def _heads(self, x: Tensor) -> Tensor:
-        """Queries, keys or values, head by head: [B, T, D or K] -> [B, H, T, D/H]."""
+        """Queries, keys or values, head by head: [B, T, Q or K] -> [B, H, T, Q/H]."""
         x = self._widened(x)
         return x.view(*x.shape[:2], self.n_head, -1).transpose(1, 2)
 
     def _widened(self, x: Tensor) -> Tensor:
-        """Keys or values for each head of queries: [B, T, K] -> [B, T, D]."""
-        shared = self.qkv.in_features // x.shape[-1]
+        """Keys or values for each head of queries: [B, T, K] -> [B, T, Q]."""
+        shared = self.width_of_queries // x.shape[-1]
         if shared == 1:
             return x
         return x.view(*x.shape[:2], self.n_head_keys, -1).repeat_interleave(shared, dim=2).flatten(2)
@@ -124,16 +145,15 @@ class SmearedAttention(Attention):
         return super()._placed(q, torch.lerp(k, context.before(k), share.to(k.dtype)), context)
 
 
-def rotated(x: Tensor, positions: Tensor, width: int) -> Tensor:
+def rotated(x: Tensor, positions: Tensor, rates: Tensor) -> Tensor:
     """Queries or keys, [B, T, D], turned by their positions, [T] or [B, T]: -> the same.
 
     Each pair of a head's numbers turns by an angle that grows with the position, from pair to pair more slowly, so that
     the product of two of them depends on how far apart they are (Su et al. 2021, "RoFormer", section 3.2.2).
 
-    :param width: of a head.
+    :param rates: [D/H/2] by how much each pair of a head's numbers turns from one position to the next.
     """
-    halves = x.reshape(*x.shape[:2], -1, 2, width // 2)  # (B, T, H, 2, D/H/2)
-    rates = _SLOWEST ** -torch.linspace(0, 1, width // 2 + 1, device=x.device)[:-1]
+    halves = x.reshape(*x.shape[:2], -1, 2, len(rates))  # (B, T, H, 2, D/H/2)
     angles = positions[..., None, None] * rates  # ([B,] T, 1, D/H/2)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     first, second = halves.unbind(-2)

@@ -291,7 +291,7 @@ class ClassificationModel(Classifier):
                 # A shared position may be asked for once a choice; the gradients of a look-up's rows are added in one
                 # order, those of an index on several threads in any.
                 states = flat[lm_positions] if places is None else F.embedding(places[lm_positions], flat)
-                for_lm = states, table
+                for_lm = states, table if self.gpt.output is None else self.gpt.output
         return self.task_logits(summary, tokens, clf_position), for_lm
 
     def _states(self, tokens: Tensor, clf_position: Tensor, table: Tensor) -> tuple[Tensor, Tensor | None]:

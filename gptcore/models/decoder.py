@@ -6,6 +6,7 @@ V vocabulary rows (n_vocab + n_special).
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Self, cast
@@ -74,6 +75,13 @@ class Decoder(LanguageModel):
         self.blocks = nn.ModuleList(self.block() for _ in range(config.n_layer))
         self.norm = self.last_norm()
         initialise(self, config.init_std, generator)
+
+    def shrink_outputs(self) -> None:
+        """Make what sub-layers add smaller: sums of 2 * n_layer start as large as one (GPT-2, section 2.3)."""
+        with torch.no_grad():
+            for block in self.blocks:
+                for part in (cast(Block, block).attention, cast(Block, block).feed_forward):
+                    cast(nn.Linear, part.projection).weight.div_(math.sqrt(2 * self.config.n_layer))
 
     @abstractmethod
     def block(self) -> Block:

@@ -14,7 +14,9 @@ from gptcore.models.products import Linear
 
 
 def activated(x: Tensor, activation: str) -> Tensor:
-    """An inner layer behind its activation, one of :data:`gptcore.config.network.ACTIVATIONS`."""
+    """An inner layer behind its activation, one of :data:`gptcore.config.network.ACTIVATIONS` or "silu"."""
+    if activation == "silu":
+        return F.silu(x)
     return tanh_gelu(x) if activation == "gelu_new" else F.gelu(x)
 
 
@@ -39,3 +41,24 @@ class FeedForward(nn.Module):
         """What the network gives, of the inner layer before its activation: [B, T, I] -> [B, T, D]."""
         hidden = self.projection(activated(inner, self.activation))
         return dropout(hidden, self.resid_pdrop, self.training)
+
+
+class GatedFeedForward(nn.Module):
+    """A feed-forward network whose inner layer is multiplied by a second one, without biases (Shazeer 2020, "GLU
+    Variants Improve Transformer").
+
+    :param activation: of the first of the two: "silu" (SwiGLU), or one of :data:`gptcore.config.network.ACTIVATIONS`.
+    """
+
+    def __init__(self, config: TransformerConfig, activation: str) -> None:
+        super().__init__()
+        self.activation = activation
+        self.resid_pdrop = config.resid_pdrop
+        self.inner = Linear(config.n_embd, 2 * config.n_inner, bias=False)
+        self.inner.matrices = (config.n_inner, config.n_inner)
+        self.projection = Linear(config.n_inner, config.n_embd, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        inner, factors = self.inner(x).chunk(2, dim=-1)  # (B, T, I) each
+        return dropout(self.projection(activated(inner, self.activation) * factors), self.resid_pdrop, self.training)

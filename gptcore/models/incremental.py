@@ -115,6 +115,10 @@ def open_reader(model: LanguageModel, batch: int = 1, kept: int = 0, width: int 
     return reader
 
 
+_FIRST_ROOM = 1024
+"""Positions that a cache has room for at first; it grows with its texts, as those of some networks are 131,072."""
+
+
 @dataclass
 class Cache:
     """What a Transformer has read of B texts: the keys and values of each one's positions, with room for W of them."""
@@ -236,9 +240,11 @@ class TransformerReader(Reader):
         self._kept = kept
         self._heads: list[list[int]] = [[] for _ in range(batch)]
         self._model = model
-        self._cache = Cache.empty(model, batch, width)
+        self._room = model.config.n_ctx if width is None else width
+        self._cache = Cache.empty(model, batch, min(self._room, _FIRST_ROOM))
         self._fast = packed(model, batch)
-        self._table = Packed.of(model.tokens.weight, batch)
+        self._words = model.words(model.tokens.weight)  # (V, D)
+        self._table = Packed.of(self._words, batch)
         self._windows: list[list[int]] = [[] for _ in range(batch)]  # the tokens in the cache
 
     def feed(self, texts: Sequence[Sequence[int]]) -> Tensor:
@@ -262,6 +268,7 @@ class TransformerReader(Reader):
         longest = max(len(self._windows[row]) for row in rows)
         beyond = longest + room > self._model.config.n_ctx  # then a text may be read anew from its newest half
         other._cache = self._cache.spread(rows, max(room, self._model.config.n_ctx - longest) if beyond else room)
+        other._room = other._cache.keys.shape[2]
         return other
 
     @staticmethod
@@ -273,11 +280,15 @@ class TransformerReader(Reader):
         return int(self._cache.lengths.max())
 
     def logits(self, states: Tensor) -> Tensor:
-        return linear(states, self._model.tokens.weight, None, self._table)
+        return linear(states, self._words, None, self._table)
 
     def _has_room(self, n_new: int) -> bool:
-        return int(self._cache.lengths.max()) + n_new <= self._cache.keys.shape[2]
+        return int(self._cache.lengths.max()) + n_new <= self._room
 
     def _read(self, texts: Sequence[Sequence[int]], rows: slice) -> Tensor:
         tokens, counts = padded(texts, self._device)
+        end = int(self._cache.lengths.max()) + tokens.shape[1]
+        if self._cache.keys.shape[2] < end <= self._room:
+            longest = int(self._cache.lengths.max())
+            self._cache = self._cache.spread(range(self._batch), min(2 * end, self._room) - longest)
         return step(self._fast, tokens, self._cache.of(rows), counts)

@@ -198,7 +198,7 @@ class SentenceEncoder(Network):
 
 
 class LanguageModel(Network):
-    """A network with an embedding that also is its output layer. Subclasses: the Transformer, the LSTM of Table 5.
+    """A network that tells the next token, mostly by the rows of its embedding. Subclasses: decoders, Table 5's LSTM.
 
     A forward pass asks for :meth:`table` once and hands it to :meth:`states` and to the softmax, because the released
     code drops the same elements of it for both.
@@ -238,17 +238,25 @@ class LanguageModel(Network):
         hidden = self.sequence_states(tokens.flatten(0, 1), ends.flatten(), table)  # (B*C, T, D)
         return hidden[torch.arange(B * C, device=tokens.device), ends.flatten()].view(B, C, -1)
 
+    @property
+    def output(self) -> Tensor | None:
+        """The rows of an output layer of the network's own, [V, D]; None: it is tied to the embedding.
+
+        :raises InputError: a network that was read without an output layer.
+        """
+        return None
+
     def words(self, table: Tensor) -> Tensor:
-        """The rows of ``table`` that are words, pieces and specials: [V, D]."""
-        return table[: self.tokens.num_embeddings]
+        """The rows that words, pieces and specials are told by, [V, D]: of ``table``, or of an own output layer."""
+        return table[: self.tokens.num_embeddings] if self.output is None else self.output
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """States after the last layer: ids [B, T] -> [B, T, D]."""
         return self.states(tokens, self.table())
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of every row of the tied embedding: [..., D] -> [..., V]."""
-        return word_scores(hidden, self.tokens.weight)
+        """Scores of every row of the output layer: [..., D] -> [..., V]."""
+        return word_scores(hidden, self.words(self.tokens.weight))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Ids [B, T] -> next-token logits [B, T, V]."""

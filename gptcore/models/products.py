@@ -39,6 +39,8 @@ class Linear(nn.Linear):
     """torch's layer, multiplied by :func:`linear`."""
 
     packed: Packed | None = None
+    matrices: tuple[int, ...] = ()
+    """The rows of each of several matrices that are kept as one; empty: it is one."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""

@@ -14,7 +14,6 @@ drawn smaller by 1/sqrt(their number).
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import torch
@@ -42,7 +41,7 @@ class GPT(Decoder):
     def __init__(self, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config, generator)
         if config.norm_first:
-            self._shrink_outputs()
+            self.shrink_outputs()
 
     def block(self) -> Block:
         c = self.config
@@ -55,13 +54,6 @@ class GPT(Decoder):
 
     def _layer_norm(self) -> nn.Module:
         return nn.LayerNorm(self.config.n_embd, eps=LAYER_NORM_EPSILON)
-
-    def _shrink_outputs(self) -> None:
-        """Sums of 2 * n_layer sub-layers start as large as one (GPT-2, section 2.3)."""
-        with torch.no_grad():
-            for part in self.modules():
-                if isinstance(part, Attention | FeedForward):
-                    part.projection.weight.div_(math.sqrt(2 * self.config.n_layer))
 
     def table(self) -> Tensor:
         """[V, D]; as released, [V + n_ctx, D]: the positions are its last rows, and dropout is on the whole of it."""

@@ -18,6 +18,7 @@ from torch.optim import AdamW, Muon
 from gptcore.config import FinetuneConfig, TrainingConfig
 from gptcore.machine.distributed import placed_like
 from gptcore.models.classifier import Classifier
+from gptcore.models.products import Linear
 
 _NARROW = 16  # rows or columns, below which a matrix has no directions to balance
 
@@ -134,8 +135,8 @@ def adam_and_muon(model: nn.Module, settings: TrainingConfig) -> AdamAndMuon:
     inside -= {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}  # a tied head
     mine = [p for p in model.parameters() if id(p) in inside and p.requires_grad]
     others = [p for p in model.parameters() if id(p) not in inside]
-    joined = {p for name, p in model.named_parameters() if name.endswith("qkv.weight")}
-    sizes = {p: [p.shape[1], *[(len(p) - p.shape[1]) // 2] * 2] for p in mine if p in joined}  # keys may be narrower
+    joined = {part.weight: part.matrices for part in model.modules() if isinstance(part, Linear) and part.matrices}
+    sizes = {p: [*joined[p]] for p in mine if p in joined}
     fused = {p: [nn.Parameter(rows) for rows in torch.split(p.data, sizes[p])] for p in sizes}
     group = {"params": [matrix for p in mine for matrix in fused.get(p, [p])], "factor": 1.0, "released": None}
     muon = Muon([group], lr=settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")

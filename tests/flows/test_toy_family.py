@@ -21,40 +21,40 @@ def test_a_family_with_its_own_network_and_objective_costs_no_file_of_the_produc
     """The toy has a network, objective and inputs of its own, and no file of the product names them or the family."""
     parts = (FAMILY.config, FAMILY.network, FAMILY.objective, FAMILY.inputs)
     assert all(part.startswith("tests.toy_family.") for part in parts)
-    assert naming("llama", "toy_family") == []
+    assert naming("toyllama", "toy_family") == []
 
 
 @pytest.mark.timeout(300)
 def test_a_family_from_outside_goes_the_whole_way(tmp_path: Path, prefect_server: Path) -> None:
-    install(tmp_path / "site", "gptmill.families", "llama", "tests.toy_family.family:FAMILY")
+    install(tmp_path / "site", "gptmill.families", "toyllama", "tests.toy_family.family:FAMILY")
     run = runner(tmp_path, prefect_server)
     books, datasets = small_world(tmp_path / "world")
     (tmp_path / "settings.toml").write_text(toml(OVERRIDES), encoding="utf-8")
     form = (
         "import sys; from flows.forms.parameters import PipelineParameters as form; print(form.model_json_schema()); "
-        "form(family='llama').check(); assert 'torch' not in sys.modules"
+        "form(family='toyllama').check(); assert 'torch' not in sys.modules"
     )
     schema = run("-c", form)
-    assert f"'enum': {[*offered(), 'llama']}" in schema
-    assert "llama (the next token)" in schema
+    assert f"'enum': {[*offered(), 'toyllama']}" in schema
+    assert "toyllama (the next token)" in schema
     store = ("--store", str(tmp_path / "store"))
     (tmp_path / "uneven.toml").write_text("[model]\nn_head_keys = 3\n", encoding="utf-8")
-    chain = ("--family", "llama", "--tasks", "mrpc,race", "--corpus", books, "--datasets", datasets, *store)
+    chain = ("--family", "toyllama", "--tasks", "mrpc,race", "--corpus", books, "--datasets", datasets, *store)
     (line,) = run("-m", "flows.cli", "pipeline", *chain, "--config", "uneven.toml", code=2).splitlines()
     assert line == "gptmill: error: --config uneven.toml: model.n_head = 4 is not a multiple of model.n_head_keys = 3"
     board = run("-m", "flows.cli", "pipeline", *chain, "--config", str(tmp_path / "settings.toml"))
-    assert "Llama" in board
+    assert "ToyLlama" in board
     scores = next(line for line in board.splitlines() if line.startswith("mrpc")).split()
     assert len(scores) == 6, "pre-trained, from scratch, the best floor and the paper"
     (model,) = (tmp_path / "store/pretrain").iterdir()
     manifest = json.loads((model / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["config"]["model"]["family"] == manifest["counts"]["family"] == "llama"
+    assert manifest["config"]["model"]["family"] == manifest["counts"]["family"] == "toyllama"
     assert manifest["config"]["model"]["n_head_keys"] == 1
     assert manifest["counts"]["validation/later_loss"] > 0, "of its own objective"
-    assert "# Llama, pre-trained" in (model / "model/README.md").read_text(encoding="utf-8")
+    assert "# ToyLlama, pre-trained" in (model / "model/README.md").read_text(encoding="utf-8")
     (tuned, *_) = (tmp_path / "store/finetune").iterdir()
     recorded = json.loads((tuned / "model/config.json").read_text(encoding="utf-8"))
-    assert (recorded["model"]["family"], recorded["model"]["n_special"]) == ("llama", 1)
+    assert (recorded["model"]["family"], recorded["model"]["n_special"]) == ("toyllama", 1)
     row = '{"text1": "a", "text2": "b"}'
     answer = run("-m", "flows.cli", "predict", "mrpc", "--model", "best", *store, given=row)
     assert '"label"' in answer

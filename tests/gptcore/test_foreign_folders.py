@@ -17,9 +17,11 @@ from torch import Tensor, nn
 
 from gptcore import load_model
 from gptcore.base.errors import InputError
-from gptcore.models.classifier import EncoderClassificationModel, Head
+from gptcore.models.classifier import ClassificationModel, EncoderClassificationModel, Head
 from gptcore.models.files.folder import ModelFolder, weight_files
 from gptcore.models.files.layout import export_classifier, export_hugging_face, read_model
+from gptcore.models.incremental import open_reader
+from gptcore.models.network import LanguageModel
 from gptcore.text.byte_bpe import ByteTokenizer
 from tests.gptcore.test_encoder import filled
 
@@ -68,6 +70,29 @@ MADE = {
         {"vocab_size": V, "dim": 24, "n_layers": 4, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 32},
     ),
     "gpt2": Made("GPT2", "LMHeadModel", "transformer.", "n_layer", DECODER),
+    "llama": Made("Llama", "ForCausalLM", "model.", "num_hidden_layers", {**ENCODER, "num_key_value_heads": 2}),
+    "llama with biases": Made(
+        "Llama",
+        "ForCausalLM",
+        "model.",
+        "num_hidden_layers",
+        {**ENCODER, "attention_bias": True, "head_dim": 4, "tie_word_embeddings": True, "rope_theta": 100.0},
+    ),
+    "mistral": Made(
+        "Mistral",
+        "ForCausalLM",
+        "model.",
+        "num_hidden_layers",
+        {**ENCODER, "num_key_value_heads": 1, "sliding_window": None},
+    ),
+    "qwen2": Made("Qwen2", "ForCausalLM", "model.", "num_hidden_layers", {**ENCODER, "num_key_value_heads": 2}),
+    "qwen3": Made(
+        "Qwen3",
+        "ForCausalLM",
+        "model.",
+        "num_hidden_layers",
+        {**ENCODER, "num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": True},
+    ),
     "openai-gpt": Made("OpenAIGPT", "LMHeadModel", "transformer.", "n_layer", DECODER),
 }
 every = pytest.mark.parametrize("kind", MADE)
@@ -207,8 +232,7 @@ LEFT_OUT = {
     "roberta": TWO_LAYERS,
     "xlm-roberta": TWO_LAYERS,
     "camembert": TWO_LAYERS,
-    "gpt2": {"score"},
-    "openai-gpt": {"score"},
+    **{kind: {"score"} for kind in ("gpt2", "openai-gpt", "mistral", "qwen2", "qwen3")},
 }
 
 
@@ -217,7 +241,7 @@ def test_heads_of_tasks_are_left_out_and_told(kind: str, tmp_path: Path) -> None
     theirs = written(kind, tmp_path, "ForSequenceClassification", num_labels=3, pad_token_id=1)
     stored = read_model(str(tmp_path))
     heads = {name.rpartition(".")[0] for name in stored.left_out}
-    assert heads == LEFT_OUT.get(kind, {"classifier"})
+    assert heads == LEFT_OUT.get(kind, {"score"} if kind.startswith("llama") else {"classifier"})
     trunk = load_model(str(tmp_path))
     given = batch()
     if hasattr(trunk, "encode"):
@@ -263,7 +287,10 @@ def test_a_head_of_its_own_is_refused_where_no_network_has_one(kind: str, tmp_pa
 
 WORDS = ByteTokenizer.train(["The old king and the new queen, 12! Don't stop..."] * 3, 30)
 """A tokenizer of the families that read bytes."""
-OF_BYTES = {"roberta": ("MultipleChoice", "QuestionAnswering", "SequenceClassification", "TokenClassification")}
+OF_BYTES = {
+    "roberta": ("MultipleChoice", "QuestionAnswering", "SequenceClassification", "TokenClassification"),
+    **dict.fromkeys(("llama", "llama with biases", "mistral", "qwen2", "qwen3"), ()),
+}
 
 
 @pytest.mark.parametrize("kind", OF_BYTES)
@@ -271,7 +298,9 @@ def test_a_folder_there_and_back_has_the_logits_that_it_had(kind: str, tmp_path:
     theirs = written(kind, tmp_path / "theirs", vocab_size=WORDS.n_vocab)
     model = load_model(str(tmp_path / "theirs"))
     export_hugging_face(model, WORDS, tmp_path / "back")
-    back, said = type(theirs).from_pretrained(tmp_path / "back", output_loading_info=True)
+    (name,) = json.loads((tmp_path / "back" / "config.json").read_text())["architectures"]
+    assert name == ("LlamaForCausalLM" if kind == "mistral" else type(theirs).__name__)
+    back, said = getattr(transformers, name).from_pretrained(tmp_path / "back", output_loading_info=True)
     assert not any(said.values()), said
     assert torch.equal(logits(back, batch()), logits(theirs, batch()))
     assert load_model(str(tmp_path / "back")).config == model.config
@@ -303,3 +332,81 @@ def test_a_classifier_is_written_as_transformers_own(kind: str, name: str, tmp_p
     expected = torch.stack([found.start_logits, found.end_logits], -1) if form == "span" else found.logits
     real = given["mask"].bool() if form in ("span", "tags") else slice(None)
     torch.testing.assert_close(ours[real], expected[real], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("mistral", {"sliding_window": 8}, "sliding_window = 8, expected null, or at least 32 positions"),
+        ("qwen2", {"use_sliding_window": True}, None),
+        ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type = 'linear', expected 'default'"),
+        ("llama", {"hidden_act": "gelu"}, "hidden_act = 'gelu', expected 'silu'"),
+        ("llama", {"mlp_bias": True}, "mlp_bias = True, expected False"),
+        ("llama", {"num_key_value_heads": 3}, "model.n_head = 4 is not a multiple of model.n_head_keys = 3"),
+        ("llama", {"rope_parameters": {"rope_theta": "x"}}, "model.theta = 'x'; expected float"),
+    ],
+)
+def test_what_a_decoder_of_llamas_kind_computes_otherwise_is_refused(
+    kind: str, changes: dict[str, Any], message: str | None, tmp_path: Path
+) -> None:
+    written(kind, tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    without = [name for name in settings if name == "rope_parameters" and "rope_scaling" in changes]
+    kept = {name: value for name, value in settings.items() if name not in without}
+    (tmp_path / "config.json").write_text(json.dumps({**kept, **changes}))
+    if message is None:  # a window of 4,096 is no shorter than the positions
+        load_model(str(tmp_path))
+        return
+    with pytest.raises(InputError, match=message):
+        load_model(str(tmp_path))
+
+
+def test_a_head_of_its_own_tells_words_wherever_words_are_told(tmp_path: Path) -> None:
+    """In a pass, token by token, beside a task, and where transformers ties what its settings say it ties."""
+    theirs = written("llama", tmp_path)
+    model = load_model(str(tmp_path))
+    assert isinstance(model, LanguageModel)
+    given = batch()
+    expected = logits(theirs, given)
+    reader = open_reader(model, 3)
+    texts = [row[: int(mask.sum())].tolist() for row, mask in zip(given["tokens"], given["mask"], strict=True)]
+    ends = torch.tensor([len(text) for text in texts]).cumsum(0) - 1
+    torch.testing.assert_close(reader.feed(texts), expected[ends], rtol=0, atol=1e-5)
+    tuned = ClassificationModel.over(model.adapt(), "", Head("single", 2, 0.0)).eval()
+    assert tuned.gpt.config.n_special == 3
+    places = given["mask"].flatten().nonzero()[:, 0]
+    _, for_lm = tuned(given["tokens"][:, None], given["mask"].sum(1, keepdim=True) - 1, places)
+    assert for_lm is not None
+    states, rows = for_lm
+    torch.testing.assert_close((states @ rows.T)[:, :V], expected, rtol=0, atol=1e-5)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "tie_word_embeddings": True}))
+    torch.testing.assert_close(logits(load_model(str(tmp_path)), given), expected, rtol=0, atol=1e-5)
+    tied = type(theirs).from_pretrained(tmp_path)
+    torch.testing.assert_close(logits(tied, given), expected, rtol=0, atol=1e-5)
+
+
+def test_a_decoder_without_its_head_is_fine_tuned_and_tells_no_word(tmp_path: Path) -> None:
+    written("llama", tmp_path, "Model")
+    model = load_model(str(tmp_path))
+    assert isinstance(model, LanguageModel)
+    tuned = ClassificationModel.over(model.adapt(), "", Head("pair", 2, 0.0)).eval()
+    given = batch()
+    assert tuned(given["tokens"][:, None], given["mask"].sum(1, keepdim=True) - 1)[0].shape == (3, 2)
+    with pytest.raises(InputError, match="model: has no head for the next token; expected a folder that holds one"):
+        model(given["tokens"])
+
+
+def test_a_cache_grows_with_its_texts_and_not_with_the_positions_that_there_may_be(tmp_path: Path) -> None:
+    written("llama", tmp_path, max_position_embeddings=131_072)
+    model = load_model(str(tmp_path))
+    assert isinstance(model, LanguageModel)
+    ids = torch.randint(3, V, (1, 1030), generator=torch.Generator().manual_seed(2))
+    reader = open_reader(model, 2)
+    assert reader._cache.keys.shape[2] == 1024
+    reader.feed([ids[0, :1020].tolist(), ids[0, :7].tolist()])
+    found = reader.feed([ids[0, 1020:].tolist(), ids[0, 7:9].tolist()])
+    assert reader._cache.keys.shape[2] == 2060
+    with torch.no_grad():
+        expected = torch.cat([model(ids)[:, -1], model(ids[:, :9])[:, -1]])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)

@@ -17,6 +17,7 @@ from gptcore.config import FinetuneConfig, LSTMConfig, PretrainConfig
 from gptcore.machine import process
 from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
 from gptcore.models.encoder import Encoder
+from gptcore.models.products import Linear
 from gptcore.models.transformer import GPT
 from gptcore.papers.analyses.lstm import LSTM
 from gptcore.training import finetune
@@ -105,7 +106,8 @@ def wide_network() -> nn.Module:
 def test_muon_sees_queries_keys_and_values_as_three_matrices() -> None:
     """Updates are those of a network that keeps them apart; the state is of the whole, which a resume puts back."""
     torch.manual_seed(0)
-    whole, apart = nn.ModuleDict({"qkv": nn.Linear(16, 48)}), nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+    whole, apart = nn.ModuleDict({"qkv": Linear(16, 48)}), nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+    whole["qkv"].matrices = (16, 16, 16)
     weight = whole.get_parameter("qkv.weight")
     for layer, rows in zip(apart, weight.data.chunk(3), strict=True):
         layer.weight.data.copy_(rows)

@@ -90,11 +90,11 @@ def test_its_network_has_no_biases_and_its_own_norms() -> None:
 
 
 def test_its_own_settings_are_a_presets_and_are_recorded() -> None:
-    preset = preset_named("demo", {"family": "llama", "model": {"n_head_keys": 1}})
+    preset = preset_named("demo", {"family": "toyllama", "model": {"n_head_keys": 1}})
     assert isinstance(preset.model, LlamaConfig)
     assert preset.model.n_head_keys == 1
     with pytest.raises(InputError, match=r"^a.toml: model.n_head = 4 is not a multiple of model.n_head_keys = 3$"):
-        preset_named("demo", {"family": "llama", "model": {"n_head_keys": 3}}, "a.toml")
+        preset_named("demo", {"family": "toyllama", "model": {"n_head_keys": 3}}, "a.toml")
     settings = recorded(preset.model)
-    assert (settings["family"], settings["n_head_keys"]) == ("llama", 1)
+    assert (settings["family"], settings["n_head_keys"]) == ("toyllama", 1)
     assert network_config(settings) == preset.model

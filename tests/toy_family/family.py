@@ -13,8 +13,8 @@ from gptcore.config.network import TransformerConfig
 from gptcore.families import Family
 
 FAMILY = Family(
-    "llama",
-    "Llama",
+    "toyllama",
+    "ToyLlama",
     "lower-case English",
     config="tests.toy_family.family:LlamaConfig",
     network="tests.toy_family.llama:Llama",
@@ -32,7 +32,7 @@ class LlamaConfig(TransformerConfig):
 
     n_head_keys: int = size(4)
     """How many heads of keys and values there are, each of which several heads of queries share."""
-    family: str = derived("llama")
+    family: str = derived("toyllama")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -107,11 +107,11 @@ class Layout(ABC):
         theirs = ForeignTensors(folder.at(weight_files(folder)[0]), folder.weights(), self._name)
         config = replace_settings(defaults, self._settings_of(settings, theirs, where), f"{where}: model")
         tensors = self._tensors(config, theirs)
-        tied = self._tied()
+        tied, unread = self._tied(), theirs.unread()
         for name, its in tied.items():
-            if name in theirs and its in theirs and not torch.equal(theirs[name], theirs[its]):
+            if name in unread and its in theirs and not torch.equal(theirs[name], theirs[its]):
                 raise InputError(f"{theirs.where}: {name}: differs from {its}, expected the same, as they are tied")
-        left = [name for name in theirs.unread() if not f".{name}".endswith(_BUFFERS)]
+        left = [name for name in unread if not f".{name}".endswith(_BUFFERS)]
         for name in left:
             if not name.startswith(_TASKS) and name not in tied:
                 file = theirs.where.rpartition("/")[2]
