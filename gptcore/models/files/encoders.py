@@ -122,10 +122,7 @@ class EncoderLayout(Layout):
         }
 
     def _tensors(self, config: EncoderConfig, theirs: ForeignTensors) -> dict[str, Tensor]:
-        tensors = {
-            ours: theirs[its[0]] if len(its) == 1 else torch.cat([theirs[name] for name in its])
-            for ours, its in self._names(config)
-        }
+        tensors = {ours: theirs.joined(its) for ours, its in self._names(config)}
         tensors[_POSITIONS] = tensors[_POSITIONS][self.first_position :]
         return tensors
 

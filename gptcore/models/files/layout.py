@@ -70,6 +70,10 @@ class ForeignTensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.names)
 
+    def joined(self, names: Sequence[str]) -> Tensor:
+        """One tensor, which is not copied, or the rows of several."""
+        return self[names[0]] if len(names) == 1 else torch.cat([self[name] for name in names])
+
     def unread(self) -> list[str]:
         """The names of the tensors that nobody has asked for, sorted."""
         return sorted(self._unread)

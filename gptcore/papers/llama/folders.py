@@ -75,7 +75,7 @@ class LlamaLayout(Layout):
         }
 
     def _tensors(self, config: LlamaConfig, theirs: ForeignTensors) -> dict[str, Tensor]:
-        return {ours: torch.cat([theirs[name] for name in its]) for ours, its in self._names(config)}
+        return {ours: theirs.joined(its) for ours, its in self._names(config)}
 
     def _tied(self) -> Mapping[str, str]:
         return {_HEAD: _TOKENS}
