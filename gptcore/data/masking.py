@@ -63,7 +63,7 @@ class PieceTable:
             )
         pieces = list(tokenizer.vocabulary)
         special = np.array([bool(_UNUSED.fullmatch(piece)) for piece in pieces])
-        special[list(specials)] = True
+        special[list(specials.ids)] = True
         roles = {role: int(getattr(specials, role)) for role in _ROLES}
         edges = word_edges(tokenizer.kind, pieces, np.flatnonzero(special))
         return cls(len(pieces), **roles, special=special, tail=edges & BEGINS == 0)

@@ -84,7 +84,7 @@ def _encoded(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> list[in
         raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
     ids = tokenizer.encode(prompt)
     require(ids, f"prompt: found {prompt!r}, expected a word or more to go on from")
-    return ids
+    return [*tokenizer.opening, *ids]
 
 
 def generate_ids(

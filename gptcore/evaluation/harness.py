@@ -46,8 +46,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         found, expected = self._model.config.n_vocab, self._tokenizer.n_vocab
         require(found == expected, f"{model}: found n_vocab = {found}, expected the tokenizer's {expected}")
         self._likelihood = NetworkLikelihood(self._model)
-        end = self._tokenizer.end_of_text
-        self._start = self._tokenizer.encode(".") if end is None else [end]
+        begin = self._tokenizer.beginning
+        self._start = self._tokenizer.encode(".") if begin is None else [begin]
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """(sum of log P in nats, whether greedy decoding gives it) of each request's continuation of its context."""
@@ -102,7 +102,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         sampling: dict[str, Any] = {"temperature": 0.0}
         if settings.get("do_sample"):
             sampling = {name: settings[name] for name in _SAMPLING if name in settings}
-        ids = [(self._tokenizer.encode(text) or self._start)[-(n_ctx - most) :] for text in contexts]
+        begun = [[*self._tokenizer.opening, *self._tokenizer.encode(text)] for text in contexts]
+        ids = [(context or self._start)[-(n_ctx - most) :] for context in begun]
         end = self._tokenizer.end_of_text
         if end is None:  # a vocabulary of words writes lower case, blanks around marks and one line break at a time
             stops += [self._tokenizer.decode(self._tokenizer.encode(stop)) or "\n" for stop in stops]
@@ -128,9 +129,10 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         before, whole = self._tokenizer.encode(bare), self._tokenizer.encode(f"{context}{continuation}")
         if not before:
             return self._start, whole
+        begun = [*self._tokenizer.opening, *before]
         if whole[: len(before)] == before and len(whole) > len(before):
-            return before, whole[len(before) :]
-        return before, self._tokenizer.encode(f"{context[len(bare) :]}{continuation}")
+            return begun, whole[len(before) :]
+        return begun, self._tokenizer.encode(f"{context[len(bare) :]}{continuation}")
 
 
 def _before(text: str, stops: Sequence[str]) -> str:

@@ -129,7 +129,7 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
             n_bytes += len(text.encode())
             yield text
 
-    parts = [np.asarray([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype=np.int32)]
+    parts = [np.asarray([] if tokenizer.beginning is None else [tokenizer.beginning], dtype=np.int32)]
     parts += map(tokenizer.encode_clean, tokenizer.rows(document()))
     ids = np.concatenate(parts).astype(np.int64)  # [N]
     if not n_words and len(ids) > 1:
@@ -137,7 +137,7 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
     require(len(ids) >= 2, f"{TYPED}: found {len(ids)} tokens, expected two or more, as the first is not predicted")
     alone = World(0, 1, model.tokens.weight.device)
     costs = perplexity(language_model_objective(model), _windows(ids, model.config.n_ctx), alone)
-    text_ids = ids if tokenizer.end_of_text is None else ids[1:]
+    text_ids = ids if tokenizer.beginning is None else ids[1:]
     scored, tokens = costs["tokens"], len(text_ids)
     nats = costs["loss"] * scored + (tokens - scored) * math.log(tokenizer.n_vocab)
     return {

@@ -97,7 +97,12 @@ def zero_shot(
             f"{model_folder}: the model has n_vocab = {model.config.n_vocab}, the tokenizer {tokenizer.n_vocab}"
         )
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
-    scored = NetworkLikelihood(model).continuations
+    likelihood = NetworkLikelihood(model)
+
+    def scored(pairs: _Pairs, progress: Callable[[int, int], object] | None) -> tuple[NDArray[Any], NDArray[Any]]:
+        begun = [([*tokenizer.opening, *context], continuation) for context, continuation in pairs]
+        return likelihood.continuations(begun, progress)
+
     return {
         task: run[task](functools.partial(scored, progress=_counted(progress, task)), tokenizer, datasets_url, max_rows)
         for task in tasks
@@ -226,7 +231,8 @@ def score_pairs(
             for row in choose_rows(len(pairs), share, _ROW_SEED):
                 names.append(paradigm)
                 texts += [pairs[row].good, pairs[row].bad]
-    before = tokenizer.encode(_BEFORE)[-1:]  # an encoder's sentence begins the sequence, and needs nothing before it
+    # An encoder's sentence begins the sequence, and needs nothing before it.
+    before = [*tokenizer.opening, *tokenizer.encode(_BEFORE)[-1:]]
     sequences = [(*before, *tokenizer.encode_next(text)) for text in texts]
     places = {ids: place for place, ids in enumerate(dict.fromkeys(sequences))}
     log_likelihoods = model.log_probabilities(list(places), _counted(progress, BLIMP))

@@ -202,6 +202,11 @@ class RowReader(ABC):
     def delimiter(self) -> int:
         """Id of the token that stands between two texts, the first of its kind in a sequence."""
 
+    @property
+    def joints(self) -> int:
+        """How many delimiters stand between two texts."""
+        return 1
+
     @abstractmethod
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
         """The token sequences of one row, each at most ``n_ctx`` long, and whether anything had to be cut.
@@ -228,7 +233,7 @@ class RowReader(ABC):
             raise InputError(f"model.n_ctx = {self.n_ctx} has no room for {self.spec.name}: expected at least {least}")
         parts = [*fields, max(choices, key=len)] if choices else list(fields)
         lengths = [len(part) for part in parts]
-        kept = fit(lengths, self.n_ctx - (2 if len(parts) == 1 else 3), self.spec.context)
+        kept = fit(lengths, self.n_ctx - (2 if len(parts) == 1 else 2 + self.joints), self.spec.context)
         fields = [part[:length] for part, length in zip(fields, kept, strict=False)]
         sides = form_of(self.spec).sides(fields, [choice[: kept[-1]] for choice in choices])
         return sides, kept != lengths
@@ -288,12 +293,19 @@ class EncoderReader(RowReader):
     @property
     def _pieces(self) -> Pieces:
         if self.pieces is None:
-            raise InputError("tokenizer: found one without [CLS] and [SEP], expected one with an encoder's pieces")
+            built = "[CLS] text [SEP] and [CLS] first [SEP] second [SEP]"
+            raise InputError(
+                f"tokenizer: found one without [CLS] and [SEP], expected an encoder's, which builds {built}"
+            )
         return self.pieces
 
     @property
     def delimiter(self) -> int:
         return self._pieces.sep
+
+    @property
+    def joints(self) -> int:
+        return self._pieces.joints
 
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
         """The token sequences of one row between the vocabulary's special pieces, and whether anything had to be cut.
@@ -302,9 +314,19 @@ class EncoderReader(RowReader):
         """
         if self.part_tokens is not None:
             raise ValueError(f"part_tokens = {self.part_tokens}: an encoder's parts share the room")
-        sides, cut = self.fitted_sides(fields, choices, 2 if len(fields) == 1 and not choices else 3)
+        sides, cut = self.fitted_sides(fields, choices, 2 if len(fields) == 1 and not choices else 2 + self.joints)
         cls, sep = [self._pieces.cls], [self._pieces.sep]
-        return [_join(cls, *first, sep, *second, *([sep] if second else [])) for first, second in sides], cut
+        hidden = self._without_separators
+        sequences = []
+        for first, second in sides:
+            joint = sep * self.joints if second else []
+            sequences.append(_join(cls, *map(hidden, first), joint, *map(hidden, second), sep))
+        return sequences, cut
+
+    def _without_separators(self, text: Ids) -> Ids:
+        """A text's ids, that of [SEP] negative, so that it is known from those between texts until a batch is made."""
+        ids = text.astype(np.int64)
+        return np.where(ids == self._pieces.sep, -1 - ids, ids)
 
     def collate(self, sequences: Sequence[Sequence[Ids]], labels: Sequence[float | None]) -> TaskBatch:
         """Examples of equally many sequences, padded to the longest one, with their segments and what is no padding.
@@ -314,8 +336,10 @@ class EncoderReader(RowReader):
         import torch
 
         tokens, mask = _padded(sequences, self._pieces.pad)
-        separators = np.cumsum(tokens == self._pieces.sep, axis=-1)  # no text has that piece
-        second = mask & (separators - (tokens == self._pieces.sep) > 0)  # (B, C, T): behind the first separator
+        separators = np.cumsum(tokens == self._pieces.sep, axis=-1)
+        behind = separators - (tokens == self._pieces.sep) >= self.joints  # (B, C, T): all between two texts
+        second = mask & behind & (self._pieces.segments > 1)
+        tokens = np.where(tokens < 0, -1 - tokens, tokens)
         return TaskBatch(
             tokens=torch.from_numpy(tokens),
             lm_targets=torch.full(tokens.shape, IGNORE_INDEX),

@@ -181,7 +181,7 @@ class WindowRows(Rows):
         n_pieces = len(example.fields[-1])
         others = self._others(example)
         self.truncated += sum(map(len, others)) < sum(map(len, example.fields[:-1]))
-        first = 1 + sum(len(part) + 1 for part in others)
+        first = 1 + sum(len(part) + self.reader.joints for part in others)
         room = self.reader.n_ctx - first - 1
         step = min(room, max(1, self.reader.n_ctx // 3))
         start = 0
@@ -193,11 +193,11 @@ class WindowRows(Rows):
 
     def _others(self, example: MarkedExample) -> list[Ids]:
         """What stands before the text, cut so that at least as much of the text has room."""
-        most = min(QUESTION_TOKENS, (self.reader.n_ctx - 3) // 2)
+        marks = 2 + self.reader.joints
+        most = min(QUESTION_TOKENS, (self.reader.n_ctx - marks) // 2)
         if most < 1:
-            raise InputError(
-                f"model.n_ctx = {self.reader.n_ctx} has no room for {self.reader.spec.name}: expected at least 5"
-            )
+            room = f"has no room for {self.reader.spec.name}: expected at least {2 + marks}"
+            raise InputError(f"model.n_ctx = {self.reader.n_ctx} {room}")
         return [part[:most] for part in example.fields[:-1]]
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:

@@ -42,11 +42,13 @@ class Aligner:
 
     def align(self, text: str) -> AlignedText:
         """The pieces of a text: those of ``encode_clean``."""
-        pieces = [
-            (index, match.start() + start, match.start() + end)
-            for match in _WORD.finditer(text)
-            for index, start, end in self._pieces(match.group())
-        ]
+        pieces = self._tokenizer.located(text)
+        if pieces is None:
+            pieces = [
+                (index, match.start() + start, match.start() + end)
+                for match in _WORD.finditer(text)
+                for index, start, end in self._pieces(match.group())
+            ]
         ids, starts, ends = np.asarray(pieces, dtype=np.int64).reshape(-1, 3).T
         return AlignedText(ids, starts.astype(np.int32), ends.astype(np.int32))
 

@@ -180,7 +180,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
     def _id(self, piece: str) -> int:
         """The id of a piece of text; unknown text may have the name of a special piece."""
         index = self.vocabulary.get(piece, self._specials.unk)
-        return self._specials.unk if index in self._specials else index
+        return self._specials.unk if index in self._specials.ids else index
 
     def _added(self, index: int) -> str:
         return self._pieces[index].replace(_SPACE, " ")

@@ -28,9 +28,7 @@ from gptcore.text.vocabulary import (
     TokenizerFolder,
     check_ids,
     check_merges,
-    library_merges,
     parse_object,
-    read_library_model,
     read_merges,
     read_text,
     write_vocabulary,
@@ -62,6 +60,15 @@ class Specials(NamedTuple):
     """The last of each of a sequence's parts."""
     mask: int
     """In the place of a piece that is to be predicted."""
+    joints: int = 1
+    """How many of ``sep`` stand between two parts: RoBERTa has two."""
+    segments: int = 2
+    """How many kinds of parts are told apart: 1 where the second part of two is of the same kind as the first."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids, in the order of the roles."""
+        return self.pad, self.unk, self.cls, self.sep, self.mask
 
 
 class Tokenizer(ABC):
@@ -72,19 +79,20 @@ class Tokenizer(ABC):
     :ivar vocabulary: piece -> id, in the order of the ids, which are 0..n-1.
     """
 
-    kind: ClassVar[str]
+    kind: str
     """What people call it: "word" or "byte-level", "WordPiece" or "SentencePiece"."""
     _readers: ClassVar[list[type[Tokenizer]]] = []
-    """The classes that read a folder, in the order in which they are asked: a file's name says more than its ending."""
+    """The classes that read a folder, in the order in which they are asked.
+
+    A file's name says more than its ending, and ``tokenizer.json`` before all others what transformers reads.
+    """
     _files: ClassVar[str]
     """What a folder of a reader's kind holds, as messages call it."""
-    _library_type: ClassVar[str] = ""
-    """The type of a reader's models in a ``tokenizer.json``; empty where it reads none."""
 
     def __init_subclass__(cls) -> None:
         if "_files" in vars(cls):
             Tokenizer._readers.append(cls)
-            Tokenizer._readers.sort(key=lambda reader: "*" in reader._files)
+            Tokenizer._readers.sort(key=lambda reader: (reader._files != LIBRARY_FILE, "*" in reader._files))
 
     def __init__(self, vocabulary: Mapping[str, int]) -> None:
         """:param vocabulary: piece -> id, the ids being 0..n-1."""
@@ -108,11 +116,7 @@ class Tokenizer(ABC):
         for reader in Tokenizer._readers:
             if (tokenizer := reader._in_folder(folder)) is not None:
                 return tokenizer
-        if folder.has(LIBRARY_FILE):
-            readers = {reader._library_type: reader for reader in Tokenizer._readers if reader._library_type}
-            model = read_library_model(folder.at(LIBRARY_FILE), readers)
-            return readers[model["type"]]._of_library(model, folder)
-        expected = " or ".join([*(reader._files for reader in Tokenizer._readers), LIBRARY_FILE])
+        expected = " or ".join(reader._files for reader in Tokenizer._readers)
         raise InputError(f"{folder.url}: no tokenizer here, expected a folder with {expected}")
 
     @staticmethod
@@ -128,11 +132,6 @@ class Tokenizer(ABC):
     @classmethod
     def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
         """The tokenizer of a folder that holds files of a reader's kind; None where it holds none."""
-        raise NotImplementedError
-
-    @classmethod
-    def _of_library(cls, model: Mapping[str, Any], folder: TokenizerFolder) -> Tokenizer:
-        """The tokenizer of a folder whose ``tokenizer.json`` holds a model of a reader's type."""
         raise NotImplementedError
 
     @classmethod
@@ -192,12 +191,22 @@ class Tokenizer(ABC):
     @cached_property
     def word_edges(self) -> str:
         """Whether each piece begins or ends a word, a digit a piece, as :func:`word_edges` has it."""
-        return "".join(map(str, word_edges(self.kind, self._pieces, self.specials or ())))
+        return "".join(map(str, word_edges(self.kind, self._pieces, self.specials.ids if self.specials else ())))
 
     @property
     def end_of_text(self) -> int | None:
         """The id that stands before and behind every document; None where the kind has no such piece."""
         return None
+
+    @property
+    def opening(self) -> tuple[int, ...]:
+        """The ids that a decoder's every text begins with, such as Llama's ``<s>``; mostly none."""
+        return ()
+
+    @property
+    def beginning(self) -> int | None:
+        """The id that the first piece of a document is predicted from; None where the kind has no such piece."""
+        return self.end_of_text
 
     @cached_property
     @abstractmethod
@@ -233,6 +242,13 @@ class Tokenizer(ABC):
     def encode_clean(self, text: str) -> NDArray[np.int32]:
         """Ids [N] of a row of a document; those of its :meth:`rows`, one after the other, are those of the whole."""
         return np.asarray(self.encode(text), dtype=np.int32)
+
+    def located(self, text: str) -> list[tuple[int, int, int]] | None:
+        """Each id of a text, the first character that it stands for, and the one behind the last.
+
+        None of a kind that does not know them.
+        """
+        return None
 
     def normalised(self, text: str) -> str:
         """A text as the pieces spell it, without white space; asked for by kinds whose pieces never cross any.
@@ -325,7 +341,6 @@ class BytePairTokenizer(Tokenizer):
     """What of the kind its digest is of, beside the vocabulary and the merges."""
     _marked: ClassVar[list[type[BytePairTokenizer]]] = []
     _files = " or ".join(map(" + ".join, _KNOWN_NAMES))
-    _library_type = "BPE"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -370,11 +385,6 @@ class BytePairTokenizer(Tokenizer):
             if all(map(folder.has, names)):
                 return Tokenizer.from_openai(*map(folder.at, names))
         return None
-
-    @classmethod
-    def _of_library(cls, model: Mapping[str, Any], folder: TokenizerFolder) -> Tokenizer:
-        name = folder.at(LIBRARY_FILE)
-        return cls.of_its_kind(*library_merges(model, name), (f"{name}, model.vocab", f"{name}, model.merges"))
 
     def save(self, folder: str | Path) -> None:
         """Write ``vocab.json`` and ``merges.txt``, in the released format, into a local folder."""

@@ -6,7 +6,7 @@ These are piece -> id and the merges: read from two files or one, checked, writt
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from gptcore.base.filesystems import Folder, is_folder, names_in
 SETTINGS_FILE = "tokenizer_config.json"  # Hugging Face's: what a vocabulary alone does not say
 VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
-LIBRARY_FILE = "tokenizer.json"  # both in one, as `tokenizers` writes it, and transformers since its version 5
+LIBRARY_FILE = "tokenizer.json"  # all of a tokenizer, as the library `tokenizers` writes it, and transformers
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special piece, which tells its vocabularies from GPT-1's
 PAPER_MARKS = ("<|startoftext|>", "<|sep|>")  # of titles and abstracts: no pieces, but rows behind the vocabulary
 _VERSION_LINE = "#version: 0.2"  # first line of a merges file, as released
@@ -106,37 +106,6 @@ def read_merges(url: str) -> list[Merge]:
             raise InputError(f"{url}: line {number}: found {line[:40]!r}, expected two pieces with a space between")
         merges.append((pieces[0], pieces[1]))
     return merges
-
-
-def read_library_model(url: str, types: Collection[str]) -> dict[str, Any]:
-    """What a ``tokenizer.json`` calls its model, from a path or fsspec URL; the rest of the file is not looked at.
-
-    :param types: of the models that can be made use of.
-    :raises InputError: a file that cannot be read or parsed, or a model of another type.
-    """
-    model = parse_object(read_text(url), url, "an object with a model").get("model")
-    kind = model.get("type") if isinstance(model, dict) else model
-    if not isinstance(model, dict) or kind not in types:
-        expected = " or ".join(map(repr, types))
-        raise InputError(f"{url}: model: found {str(kind)[:40]!r}, expected one of type {expected}")
-    return model
-
-
-def library_merges(model: Mapping[str, Any], url: str) -> tuple[dict[str, int], list[Merge]]:
-    """Piece -> id and the merges of a model of type BPE.
-
-    :raises InputError: one of the two is something else; names the entry.
-    """
-    vocabulary, listed = model.get("vocab"), model.get("merges")
-    if not isinstance(vocabulary, dict) or not isinstance(listed, list):
-        raise InputError(f"{url}: model: expected an object vocab and a list merges")
-    merges = []
-    for number, merge in enumerate(listed, start=1):
-        pieces = merge.split(" ") if isinstance(merge, str) else merge  # a line of two until tokenizers 0.20
-        if not isinstance(pieces, list) or len(pieces) != 2 or not all(isinstance(piece, str) for piece in pieces):
-            raise InputError(f"{url}: model.merges, entry {number}: found {str(merge)[:40]!r}, expected two pieces")
-        merges.append((pieces[0], pieces[1]))
-    return vocabulary, merges
 
 
 def write_vocabulary(vocabulary: Mapping[str, int], merges: Sequence[Merge], folder: Path) -> None:

@@ -31,7 +31,7 @@ from gptcore.text.bpe_train import MIN_PAIRS, alphabet, repeated, tell_fewer, us
 from gptcore.text.counting import Counts
 from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
-from gptcore.text.vocabulary import LIBRARY_FILE, SETTINGS_FILE, TokenizerFolder, check_ids, read_text
+from gptcore.text.vocabulary import SETTINGS_FILE, TokenizerFolder, check_ids, read_text
 
 PIECES_FILE = "vocab.txt"
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -56,7 +56,6 @@ class WordPieceTokenizer(WordByWordTokenizer):
 
     kind = "WordPiece"
     _files = PIECES_FILE
-    _library_type = "WordPiece"
 
     def __init__(self, vocabulary: Mapping[str, int], *, cased: bool, name: str = "vocabulary") -> None:
         """Check the vocabulary.
@@ -92,13 +91,6 @@ class WordPieceTokenizer(WordByWordTokenizer):
             return None
         name = folder.at(PIECES_FILE)
         return cls._with_settings(_read_pieces(name), folder, name)
-
-    @classmethod
-    def _of_library(cls, model: Mapping[str, Any], folder: TokenizerFolder) -> Tokenizer:
-        name, vocabulary = folder.at(LIBRARY_FILE), model.get("vocab")
-        if not isinstance(vocabulary, dict) or not set(SPECIALS) <= vocabulary.keys():
-            raise InputError(f"{name}: model: found 'WordPiece' without {', '.join(SPECIALS)} in its vocab")
-        return cls._with_settings(vocabulary, folder, f"{name}, model.vocab")
 
     @classmethod
     def _with_settings(cls, vocabulary: Mapping[str, int], folder: TokenizerFolder, name: str) -> WordPieceTokenizer:

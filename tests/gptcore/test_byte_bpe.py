@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,34 +142,3 @@ def test_broken_files_are_named(learnt: ByteTokenizer, tmp_path: Path) -> None:
         InputError, match=r"vocab\.bpe: line 51: 'q' \+ 'q' gives 'qq', which .*encoder\.json does not hold"
     ):
         load(whole, [*merges, ("q", "q")])
-
-
-@pytest.mark.parametrize("kind", [ByteTokenizer, WordTokenizer])
-def test_a_folder_that_transformers_wrote_is_the_same_tokenizer(kind: type[Tokenizer], tmp_path: Path) -> None:
-    """From its version 5 on it writes tokenizer.json alone."""
-    own = kind.train(["The old king and the new queen sat on the mat."] * 3, 20)
-    own.save(tmp_path / "own")
-    files = tmp_path / "own"
-    theirs = {ByteTokenizer: transformers.GPT2Tokenizer, WordTokenizer: transformers.OpenAIGPTTokenizer}[kind]
-    theirs(str(files / "vocab.json"), str(files / "merges.txt")).save_pretrained(tmp_path / "theirs")
-    assert not (tmp_path / "theirs" / "merges.txt").exists()
-    assert Tokenizer.load(tmp_path / "theirs").digest == own.digest
-
-
-def test_a_broken_library_file_is_named(learnt: ByteTokenizer, tmp_path: Path) -> None:
-    merges = [list(merge) for merge in learnt.merges]
-    whole = {"type": "BPE", "vocab": learnt.vocabulary, "merges": merges}
-    file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps({"model": whole | {"merges": [" ".join(merge) for merge in merges]}}), encoding="utf-8")
-    assert Tokenizer.load(tmp_path).digest == learnt.digest  # merges as lines, as they were until tokenizers 0.20
-    for change, message in (
-        ("[]", r"tokenizer\.json: found a JSON list"),
-        ("{}", r"tokenizer\.json: model: found 'None', expected one of type 'BPE'"),
-        (json.dumps({"model": whole | {"type": "WordPiece"}}), "model: found 'WordPiece'"),
-        (json.dumps({"model": whole | {"vocab": []}}), "model: expected an object vocab and a list merges"),
-        (json.dumps({"model": whole | {"merges": [["a"]]}}), r"model\.merges, entry 1: found .*, expected two pieces"),
-        (json.dumps({"model": whole | {"vocab": {"a": 0}}}), r"tokenizer\.json, model\.vocab: no entry"),
-    ):
-        file.write_text(change, encoding="utf-8")
-        with pytest.raises(InputError, match=message):
-            Tokenizer.load(tmp_path)

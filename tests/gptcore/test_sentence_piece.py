@@ -89,7 +89,7 @@ def test_ids_are_the_slow_twins(model: bytes, text: str) -> None:
         tokenizer, library = _made(model, cased, keep_accents)
         ids = tokenizer.encode(text)
         assert ids == twin(library, text, cased, keep_accents) == tokenizer.encode_next(text)
-        assert not {*ids} & {*tokenizer.specials} - {tokenizer.specials.unk}, "a text that gives a special piece"
+        assert not {*ids} & {*tokenizer.specials.ids} - {tokenizer.specials.unk}, "a text that gives a special piece"
 
 
 @cache
@@ -225,5 +225,5 @@ def test_broken_folders_are_named(model: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tokenizer_config\.json: keep_accents: found 1, expected bool"):
         Tokenizer.load(tmp_path)
     file.unlink()
-    with pytest.raises(InputError, match=r"no tokenizer here, expected a folder with .* or vocab\.txt or \*\.model or"):
+    with pytest.raises(InputError, match=r"no tokenizer here, expected a folder with .* or vocab\.txt or \*\.model$"):
         Tokenizer.load(tmp_path)

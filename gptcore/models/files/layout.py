@@ -18,6 +18,7 @@ from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES, Family
 from gptcore.models.files.folder import MODEL_TYPE, Exported, ModelFolder, read_own, read_release, weight_files
+from gptcore.text.library import LibraryTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import SETTINGS_FILE
 
@@ -164,7 +165,7 @@ class Layout(ABC):
     def _check_tokenizer(self, config: NetworkConfig, tokenizer: Tokenizer) -> None:
         """:raises InputError: a tokenizer that is not the model's."""
         kind: type[Tokenizer] = FAMILIES[self.family].part("tokenizer")
-        if not isinstance(tokenizer, kind):
+        if not isinstance(tokenizer, (kind, LibraryTokenizer)):
             raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {self.model_type}")
         if tokenizer.n_vocab != config.n_vocab:
             raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
