@@ -100,8 +100,7 @@ def zero_shot(
     likelihood = NetworkLikelihood(model)
 
     def scored(pairs: _Pairs, progress: Callable[[int, int], object] | None) -> tuple[NDArray[Any], NDArray[Any]]:
-        begun = [([*tokenizer.opening, *context], continuation) for context, continuation in pairs]
-        return likelihood.continuations(begun, progress)
+        return likelihood.continuations([([*tokenizer.opening, *context], rest) for context, rest in pairs], progress)
 
     return {
         task: run[task](functools.partial(scored, progress=_counted(progress, task)), tokenizer, datasets_url, max_rows)

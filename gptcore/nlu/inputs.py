@@ -205,7 +205,7 @@ class RowReader(ABC):
     @property
     def joints(self) -> int:
         """How many delimiters stand between two texts."""
-        return 1
+        return self.pieces.joints if self.pieces else 1
 
     @abstractmethod
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
@@ -293,19 +293,14 @@ class EncoderReader(RowReader):
     @property
     def _pieces(self) -> Pieces:
         if self.pieces is None:
-            built = "[CLS] text [SEP] and [CLS] first [SEP] second [SEP]"
             raise InputError(
-                f"tokenizer: found one without [CLS] and [SEP], expected an encoder's, which builds {built}"
+                "tokenizer: found one without [CLS] and [SEP], expected an encoder's [CLS] A [SEP] B [SEP]"
             )
         return self.pieces
 
     @property
     def delimiter(self) -> int:
         return self._pieces.sep
-
-    @property
-    def joints(self) -> int:
-        return self._pieces.joints
 
     def sequences(self, fields: Sequence[Ids], choices: Sequence[Ids]) -> tuple[list[Ids], bool]:
         """The token sequences of one row between the vocabulary's special pieces, and whether anything had to be cut.

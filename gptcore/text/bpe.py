@@ -12,7 +12,7 @@ merge, in order; last the newline token ``\\n</w>``.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Self
@@ -131,16 +131,6 @@ class WordTokenizer(BytePairTokenizer):
             else:
                 text.append(UNKNOWN + " " if piece == UNKNOWN else piece.replace(WORD_END, " "))
         return "\n".join(line.removesuffix(" ") for line in "".join(text).split("\n"))
-
-    def following(self, last: int) -> Callable[[int], str]:
-        def add(index: int) -> str:
-            nonlocal last
-            # What a piece adds depends on the one before it: a word's end shows only when more follows.
-            text = self.decode([last, index])[len(self.decode([last])) :]
-            last = index
-            return text
-
-        return add
 
 
 def _merge(word: str, ranks: Mapping[Merge, int]) -> list[str]:

@@ -16,13 +16,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json
 from gptcore.text.counting import Counts, count_corpus, count_words
 from gptcore.text.parts import raw_rows
 from gptcore.text.vocabulary import (
     LIBRARY_FILE,
     MERGES_FILE,
+    SETTINGS_FILE,
     VOCABULARY_FILE,
     Merge,
     TokenizerFolder,
@@ -45,6 +46,7 @@ _KNOWN_NAMES = [
 
 _KEPT_WORDS = 1 << 20  # distinct words remembered by one tokenizer (some 200 MB, full)
 _KEPT_LENGTH = 64  # longer words are hardly ever seen twice
+_CHARACTER_BYTES = 4  # of the longest in UTF-8
 
 
 class Specials(NamedTuple):
@@ -115,6 +117,9 @@ class Tokenizer(ABC):
         folder = TokenizerFolder(str(url))
         for reader in Tokenizer._readers:
             if (tokenizer := reader._in_folder(folder)) is not None:
+                for name in folder.added_tokens():
+                    said = f"{folder.url}: found the added token {name!r:.60}"
+                    require(name in tokenizer.vocabulary, f"{said}, expected one of the vocabulary's pieces")
                 return tokenizer
         expected = " or ".join(reader._files for reader in Tokenizer._readers)
         raise InputError(f"{folder.url}: no tokenizer here, expected a folder with {expected}")
@@ -123,11 +128,16 @@ class Tokenizer(ABC):
     def from_openai(vocabulary: str | Path, merges: str | Path) -> Tokenizer:
         """Read a vocabulary (JSON) and a merges file in the format of the releases; paths or fsspec URLs.
 
-        :raises InputError: a file that cannot be read or parsed, or two files that do not fit each other.
+        :raises InputError: a file that cannot be read or parsed, marks of no kind or of several, or two files that do
+            not fit each other.
         """
         names = str(vocabulary), str(merges)
         pieces = parse_object(read_text(names[0]), names[0], "an object of piece -> id")
-        return BytePairTokenizer.of_its_kind(pieces, read_merges(names[1]), names)
+        kinds = [kind for kind in BytePairTokenizer._marked if kind._mark in pieces]
+        if len(kinds) != 1:
+            marks = " or ".join(f"{kind._mark} ({kind.kind})" for kind in BytePairTokenizer._marked)
+            raise InputError(f"{names[0]}: {'both' if kinds else 'no entry'} {marks}, expected one of the two")
+        return kinds[0](pieces, read_merges(names[1]), names=names)
 
     @classmethod
     def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
@@ -244,10 +254,7 @@ class Tokenizer(ABC):
         return np.asarray(self.encode(text), dtype=np.int32)
 
     def located(self, text: str) -> list[tuple[int, int, int]] | None:
-        """Each id of a text, the first character that it stands for, and the one behind the last.
-
-        None of a kind that does not know them.
-        """
+        """Each id of a text with its first character and the one behind its last; None where a kind cannot tell."""
         return None
 
     def normalised(self, text: str) -> str:
@@ -264,9 +271,24 @@ class Tokenizer(ABC):
         :raises InputError: an id outside the vocabulary (the specials of fine-tuning, for one).
         """
 
-    @abstractmethod
     def following(self, last: int) -> Callable[[int], str]:
-        """What each further id adds to a text whose last id is ``last``: a function to be called with them in turn."""
+        """What each further id adds to a text whose last id is ``last``: a function to be called with them in turn.
+
+        It depends on the id before it, as a word's end may show only when more follows. Of a character's bytes the last
+        one adds it.
+        """
+        before, pending = [last], list[int]()
+
+        def add(index: int) -> str:
+            pending.append(index)
+            text = self.decode([*before, *pending])[len(self.decode(before)) :]
+            if text.endswith("\ufffd") and len(pending) < _CHARACTER_BYTES:
+                return ""
+            before[:] = pending
+            pending.clear()
+            return text
+
+        return add
 
     def _known(self, ids: Iterable[int]) -> Iterator[int]:
         """The ids, each of them looked at.
@@ -324,9 +346,6 @@ class WordByWordTokenizer(Tokenizer):
         """
         return "".join(map(self._added, self._known(ids))).removeprefix(" ")
 
-    def following(self, last: int) -> Callable[[int], str]:
-        return lambda index: "".join(map(self._added, self._known([index])))
-
     @abstractmethod
     def _added(self, index: int) -> str:
         """What a piece adds to a text, with a space before it where it begins a word."""
@@ -366,23 +385,12 @@ class BytePairTokenizer(Tokenizer):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.vocabulary, self.merges)
 
-    @staticmethod
-    def of_its_kind(vocabulary: Mapping[str, int], merges: Sequence[Merge], names: tuple[str, str]) -> Tokenizer:
-        """A tokenizer of the kind that the vocabulary's marks tell.
-
-        :param names: what messages call the two parts.
-        :raises InputError: marks of no kind or of several, or two parts that do not fit each other.
-        """
-        kinds = [kind for kind in BytePairTokenizer._marked if kind._mark in vocabulary]
-        if len(kinds) != 1:
-            marks = " or ".join(f"{kind._mark} ({kind.kind})" for kind in BytePairTokenizer._marked)
-            raise InputError(f"{names[0]}: {'both' if kinds else 'no entry'} {marks}, expected one of the two")
-        return kinds[0](vocabulary, merges, names=names)
-
     @classmethod
     def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
         for names in _KNOWN_NAMES:
             if all(map(folder.has, names)):
+                prefix = folder.settings({"add_prefix_space": bool}).get("add_prefix_space", False)
+                require(not prefix, f"{folder.at(SETTINGS_FILE)}: add_prefix_space = {prefix}, expected False")
                 return Tokenizer.from_openai(*map(folder.at, names))
         return None
 

@@ -35,17 +35,29 @@ class TokenizerFolder(Folder):
         names = names_in(self._files, self._path) if is_folder(self._files, self._path) else []
         return [name for name in names if name.endswith(suffix)]
 
+    def object(self, name: str) -> dict[str, Any]:
+        """The JSON object in one of its files; an empty one without the file.
+
+        :raises InputError: a file that is no JSON object.
+        """
+        url = self.at(name)
+        return parse_object(read_text(url), url, "an object of settings") if self.has(name) else {}
+
+    def added_tokens(self) -> list[str]:
+        """The added tokens that are text: special ones, which stand for none, are asked for by their roles."""
+        listed = self.object(SETTINGS_FILE).get("added_tokens_decoder") or {}
+        return [*self.object("added_tokens.json"), *(t["content"] for t in listed.values() if not t.get("special"))]
+
     def settings(self, types: Mapping[str, type]) -> dict[str, Any]:
         """The settings among ``types`` that :data:`SETTINGS_FILE` gives a value; none without the file.
 
         :raises InputError: a file that is no JSON object, or a value of another type.
         """
-        if not self.has(SETTINGS_FILE):
-            return {}
-        url = self.at(SETTINGS_FILE)
-        written = parse_object(read_text(url), url, "an object of settings")
+        written = self.object(SETTINGS_FILE)
         given = {name: written[name] for name in types if written.get(name) is not None}
-        return checked_object(given, url, "an object of settings", {name: types[name] for name in given})
+        return checked_object(
+            given, self.at(SETTINGS_FILE), "an object of settings", {name: types[name] for name in given}
+        )
 
 
 def read_bytes(url: str) -> bytes:

@@ -87,14 +87,11 @@ class WordPieceTokenizer(WordByWordTokenizer):
 
     @classmethod
     def _in_folder(cls, folder: TokenizerFolder) -> Tokenizer | None:
+        """The tokenizer of a ``vocab.txt``: one without settings is uncased if its pieces have no upper case."""
         if not folder.has(PIECES_FILE):
             return None
         name = folder.at(PIECES_FILE)
-        return cls._with_settings(_read_pieces(name), folder, name)
-
-    @classmethod
-    def _with_settings(cls, vocabulary: Mapping[str, int], folder: TokenizerFolder, name: str) -> WordPieceTokenizer:
-        """By the settings beside a vocabulary; without them an uncased one is known by having no upper case."""
+        vocabulary = _read_pieces(name)
         given = folder.settings({"do_lower_case": bool, "strip_accents": bool, "tokenize_chinese_chars": bool})
         capitals = any(piece != piece.lower() for piece in vocabulary if piece not in SPECIALS)
         cased = not given["do_lower_case"] if "do_lower_case" in given else capitals

@@ -162,7 +162,7 @@ def test_the_vocabulary_s_marks_and_tails_travel_with_such_shards(tmp_path, corp
     encode_corpus(corpus, PIECES, tmp_path / "out", SENTENCES)
     found, specials = PieceTable.read(tmp_path / "out"), PIECES.specials
     assert (found.pad, found.cls, found.sep, found.mask) == (specials.pad, specials.cls, specials.sep, specials.mask)
-    assert np.flatnonzero(found.special).tolist() == sorted(specials)
+    assert np.flatnonzero(found.special).tolist() == sorted(specials.ids)
     pieces = list(PIECES.vocabulary)
     assert [pieces[at] for at in np.flatnonzero(found.tail)] == [p for p in pieces if p.startswith("##") and p != "##"]
     assert found.tail.any()
