@@ -8,13 +8,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Library
 
+from gptcore.base.errors import InputError
+from gptcore.config import ModelConfig
+from gptcore.data.masking import PieceTable
+from gptcore.evaluation.generate import generate
+from gptcore.evaluation.inference import text_perplexity
+from gptcore.models.transformer import GPT
+from gptcore.nlu import REGISTRY
+from gptcore.nlu.inputs import EncoderReader
 from gptcore.text.alignment import Aligner
+from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.library import LibraryTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from tests.gptcore.test_wordpiece import TEXTS
@@ -227,3 +238,171 @@ def test_ids_of_any_text_are_transformers(folder: Folder, kind: str, parts: list
     places = Aligner(tokenizer).align(text)
     assert places.ids.tolist() == ids
     assert ((places.starts >= 0) & (places.starts <= places.ends) & (places.ends <= len(text))).all()
+
+
+@pytest.mark.parametrize("kind", SPECIALS)
+def test_sequences_are_what_the_post_processor_builds(kind: str, folder: Folder) -> None:
+    """Also where a text has the name of the separator."""
+    tokenizer, library = Tokenizer.load(folder(kind)), theirs(folder(kind)).backend_tokenizer
+    library.no_truncation()
+    library.no_padding()
+    pieces = list(tokenizer.vocabulary)
+    sep = pieces[tokenizer.specials.sep]
+    for task, texts in (("sst2", [f"the king {sep} rode"]), ("rte", [f"a {sep} king", "the old horse"])):
+        reader = EncoderReader(REGISTRY[task], 40, tokenizer.n_vocab, pieces=tokenizer.specials)
+        fields = [np.asarray(tokenizer.encode(text)) for text in texts]
+        sequences, cut = reader.sequences(fields, ())
+        batch, built = reader.collate([sequences], [0]), library.encode(*texts)
+        assert not cut
+        assert batch.tokens[0, 0].tolist() == built.ids
+        assert batch.segments[0, 0].tolist() == built.type_ids
+    table = PieceTable.of(tokenizer)
+    assert table.special[list(tokenizer.specials.ids)].all()
+    assert pieces[int(np.flatnonzero(table.tail)[0])][0] not in "▁Ġ"
+
+
+@pytest.mark.parametrize("kind", ["GPT-2", "Qwen2", "Llama 2"])
+def test_a_decoder_is_told_what_stands_before_and_behind_a_text(kind: str, folder: Folder) -> None:
+    llama = kind == "Llama 2"
+    ends = {"eos_token": "</s>" if llama else "<|endoftext|>"}
+    tokenizer = Tokenizer.load(folder(kind, GENERIC | ends))
+    assert (tokenizer.opening, tokenizer.beginning, tokenizer.end_of_text) == (((1,), 1, 2) if llama else ((), 0, 0))
+    texts = tokenizer.encode("the king"), tokenizer.encode_next("rode"), tokenizer.encode_next(".")
+    assert tokenizer.decode([index for ids in texts for index in ids]) == "the king rode."
+    ids = tokenizer.encode("the king 中国 rode 😀 on")
+    add = tokenizer.following(ids[0])
+    assert tokenizer.decode(ids[:1]) + "".join(map(add, ids[1:])) == tokenizer.decode(ids) == "the king 中国 rode 😀 on"
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(n_vocab=tokenizer.n_vocab, n_ctx=16, n_layer=1, n_head=2, n_embd=16)).eval()
+    assert len(list(generate(model, tokenizer, "the king", max_tokens=3))) <= 3
+    assert text_perplexity(model, tokenizer, [b"the king rode"])["tokens"] == len(tokenizer.encode("the king rode"))
+    said = GENERIC | ends | {"bos_token": ends["eos_token"], "add_bos_token": True}
+    assert Tokenizer.load(folder(kind, said)).opening == (2 if llama else 0,)
+    assert Tokenizer.load(folder(kind, said | {"add_bos_token": False})).opening == ()
+
+
+def test_pieces_stand_for_characters_without_white_space(folder: Folder) -> None:
+    text = "The  king's café\n12 horses"
+    for kind in ("RoBERTa", "BERT"):
+        found = Aligner(Tokenizer.load(folder(kind))).align(text)
+        shown = [text[start:end] for start, end in zip(found.starts, found.ends, strict=True)]
+        assert "".join(shown) == "".join(text.split())
+
+
+TOKEN = {"content": "king", "special": False}
+MASK = {"__type": "AddedToken", "content": "king", "lstrip": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "files"),
+    [
+        ("GPT-2", {"eos_token": "<|endoftext|>", "pad_token": "<new>", "additional_special_tokens": ["<b>"]}, {}),
+        (
+            "GPT-2",
+            {
+                "added_tokens_decoder": {"4": TOKEN | {"content": "$"}, "330": TOKEN | {"content": "<b>"}},
+                "pad_token": "<pad>",
+            },
+            {},
+        ),
+        ("BERT", {"split_special_tokens": True}, {}),
+        ("BERT", {"extra_special_tokens": {"image_token": "<extra>"}, "mask_token": MASK}, {}),
+        ("BERT", {}, {"special_tokens_map": {"additional_special_tokens": ["the"]}}),
+        ("BERT", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None}, {}),
+        ("prefix space", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True, "pad_token": "<pad>"}, {}),
+    ],
+)
+def test_settings_beside_the_file_are_obeyed(
+    kind: str, settings: dict[str, Any], files: dict[str, Any], folder: Folder, tmp_path: Path
+) -> None:
+    where = folder(kind, GENERIC | settings, **files)
+    tokenizer, reference = Tokenizer.load(where), theirs(where)
+    tokenizer.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert (again.digest, tokenizer.n_vocab) == (tokenizer.digest, len(reference))
+    for text in (*HOSTILE, "a <new>", "<b>$king", "the king"):
+        assert tokenizer.encode(text) == plain(reference, text) == plain(theirs(tmp_path), text)
+
+
+def test_a_model_s_rows_and_roles_count(folder: Folder) -> None:
+    """A vocabulary may be padded, and config.json may be all that says which token ends a text."""
+    config = {"vocab_size": 400, "eos_token_id": 0, "pad_token_id": [1]}
+    padded = Tokenizer.load(folder("GPT-2", GENERIC, config=config))
+    assert (padded.n_vocab, padded.end_of_text, padded.decode([399])) == (400, 0, "")
+    assert PieceTable.of(Tokenizer.load(folder("BERT", config={"vocab_size": 200}))).special[150:].all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "files", "message"),
+    [
+        (
+            "cased",
+            {"tokenizer_class": "BertTokenizer"},
+            {},
+            "BertNormalizer.lowercase = False, expected True",
+        ),
+        ("BERT", {"do_lower_case": False}, {}, "BertNormalizer.lowercase = True, expected False as do_lower_case of"),
+        ("accents", {"strip_accents": True}, {}, "BertNormalizer.strip_accents = False, expected True"),
+        ("Chinese", {"tokenize_chinese_chars": True}, {}, "handle_chinese_chars = False, expected True"),
+        ("prefix space", {"add_prefix_space": False}, {}, "ByteLevel.add_prefix_space = True, expected False"),
+        ("prefix space", {"tokenizer_class": None}, {"config": {"model_type": "gpt2"}}, "add_prefix_space = True"),
+        ("BERT", {"added_tokens_decoder": {"900": TOKEN}}, {}, "has the added token 'king' as id 900, expected"),
+        ("BERT", {"added_tokens_decoder": {"x": 1}}, {}, "tokenizer_config.json: tokenizers .* reads no text by it"),
+        ("BERT", {"cls_token": 5}, {}, "tokenizer_config.json: tokenizers .* reads no text by it"),
+        (
+            "BERT",
+            {},
+            {"added_tokens": {"<new>": 130}},
+            "found the added token '<new>', expected one of",
+        ),
+        ("BERT", {}, {"config": []}, "config.json: found a JSON list, expected an object of settings"),
+    ],
+)
+def test_settings_that_say_something_else_are_refused(
+    kind: str, settings: dict[str, Any], files: dict[str, Any], message: str, folder: Folder
+) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        Tokenizer.load(folder(kind, GENERIC | settings, **files))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", r"tokenizer\.json: found a JSON list, expected an object with a model"),
+        ("{", r"tokenizer\.json: line 1: not JSON"),
+        ("{}", r"tokenizer\.json with tokenizer_config\.json: tokenizers \d.* reads no text by it"),
+        ('{"model": {"type": "Other"}}', "reads no text by it"),
+        ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}', "dropout = 0.1, expected none"),
+    ],
+)
+def test_a_broken_file_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message) as refused:
+        Tokenizer.load(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_half_a_surrogate_pair_is_no_text(folder: Folder) -> None:
+    tokenizer = Tokenizer.load(folder("BERT"))
+    for use in (tokenizer.encode, lambda text: tokenizer.encode_batch([text])):
+        with pytest.raises(InputError, match="character 2: half of a surrogate pair"):
+            use("ab\ud800")
+
+
+def test_what_our_own_readers_would_lose_is_refused(tmp_path: Path) -> None:
+    """Where there is no tokenizer.json."""
+    own = ByteTokenizer.train(TEXTS, 5)
+    settings = "tokenizer_config.json"
+    for file, said, message in (
+        ("added_tokens.json", {"<new>": own.n_vocab}, "found the added token '<new>', expected one of"),
+        (settings, {"added_tokens_decoder": {"9": TOKEN}}, "found the added token 'king', expected one of"),
+        (settings, {"add_prefix_space": True}, "add_prefix_space = True, expected False"),
+    ):
+        folder = tmp_path / message
+        own.save(folder)
+        (folder / file).write_text(json.dumps(said), encoding="utf-8")
+        with pytest.raises(InputError, match=message):
+            Tokenizer.load(folder)
+        (folder / file).write_text("{}", encoding="utf-8")
+        assert Tokenizer.load(folder).digest == own.digest
