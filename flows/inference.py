@@ -21,11 +21,10 @@ from gptcore.families import FAMILIES
 from gptcore.machine.device import pick_device
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder
+from gptcore.models.files.export import export_classifier, export_hugging_face
 from gptcore.models.files.folder import ModelFolder, export_release
-from gptcore.models.files.layout import export_classifier, export_hugging_face
 from gptcore.models.network import LanguageModel, Network, load_model, next_token_network
 from gptcore.models.transformer import GPT
-from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import TYPED, labelled_rows, own_lines, own_table
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
@@ -179,23 +178,19 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
         try:
             require(layout != "release", "the release's arrays are those of a pre-trained model, without a classifier")
             classifier, settings = Classifier.load(where)
-            spec = recorded_task(settings)
-            export_classifier(classifier, form_of(spec).class_names(spec), words, folder)
+            export_classifier(classifier, recorded_task(settings), settings, words, folder)
         except InputError as error:
-            raise InputError(
-                f"--model {model}: a model for {task}; {error}: expected a language model, or --format onnx"
-            ) from None
+            raise InputError(f"--model {model}: a model for {task}; {error}") from None
         return sorted(str(path) for path in folder.iterdir())
     _refuse_classifier(where)
     found = load_model(str(where)).eval()
-    family = FAMILIES[found.config.family]
-    require(family.layout, f"--model {model}: transformers has no network of the kind {family.title}")
     if layout == "hugging-face":
         export_hugging_face(found, words, folder)
     elif isinstance(found, GPT):
         export_release(found, folder)
     else:
-        raise InputError(f"--model {model}: a model of the kind {family.title}, expected a decoder as released")
+        title = FAMILIES[found.config.family].title
+        raise InputError(f"--model {model}: a model of the kind {title}, expected a decoder as released")
     return sorted(str(path) for path in folder.iterdir())
 
 

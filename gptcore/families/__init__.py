@@ -70,6 +70,8 @@ class Family:
     """What tells how likely a sentence is, from a model's folder and the ids of its vocabulary's special pieces."""
     layout: str = ""
     """The family's folders of Hugging Face's kind; empty: transformers has no such network."""
+    custom_code: str = ""
+    """The kind of network in :mod:`gptcore.models.modeling_gptmill` that is the family's; empty: it has none there."""
 
     settings: SettingsBySection = field(default_factory=dict)
     """What makes a preset one of this family."""

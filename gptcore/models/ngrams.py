@@ -12,13 +12,11 @@ F numbers that say how much two texts share.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from gptcore.text.word_edges import BEGINS, ENDS
 
 BUCKETS = 1 << 16
 """How many buckets n-grams are told apart by, wherever they stand."""
@@ -29,6 +27,7 @@ ROWS = SIDES * BUCKETS + 1
 """How many rows the table has: one for each bucket and side; the last is padding."""
 _FACTOR, _PRIME = 1_000_003, (1 << 31) - 1
 _LEAST = 1e-9
+_BEGINS, _ENDS = 1, 2  # as :mod:`gptcore.text.word_edges` has them; exported models take this file along as it is
 
 
 class Grams(NamedTuple):
@@ -96,7 +95,7 @@ class NGrams(nn.Module):
         A word's code is a sum over its pieces, in which each piece but the last one stands with the next.
         """
         edges, width = self.edges[tokens], tokens.shape[1]
-        ends = (edges >= ENDS) | (F.pad(edges[:, 1:], (0, 1)) % 2 == BEGINS)
+        ends = (edges >= _ENDS) | (F.pad(edges[:, 1:], (0, 1)) % 2 == _BEGINS)
         ends = (ends & (at < last)) | (at == last)
         following = F.pad(tokens[:, 1:], (0, 1)) + 1
         codes = ((tokens + 1) * _FACTOR + torch.where(ends, 0, (tokens + 1) * following)) % _PRIME
@@ -135,7 +134,7 @@ class NGrams(nn.Module):
         shared = (self.common(grams)[..., None] * self.shared).sum(dim=1)
         return (told + shared + self.bias).view(*ends.shape, -1)
 
-    def weighted(self, weight: float) -> Self:
+    def weighted(self, weight: float) -> NGrams:
         """Multiply the logits by ``weight``, in place; gives back itself."""
         self.weight, self.shared, self.bias = (weight * part for part in (self.weight, self.shared, self.bias))
         return self

@@ -29,7 +29,7 @@ from transformers import OpenAIGPTForSequenceClassification
 from gptcore.config import small
 from gptcore.evaluation.exported import INT8, MODEL
 from gptcore.models.classifier import ClassificationModel
-from gptcore.models.files.layout import export_hugging_face
+from gptcore.models.files.export import export_hugging_face
 from gptcore.models.onnx import OnnxClassifier, export_onnx, quantise_onnx
 from gptcore.models.transformer import GPT
 from gptcore.nlu.readers import load_task

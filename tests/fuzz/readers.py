@@ -23,8 +23,8 @@ from gptcore.evaluation.submission import SUBMISSION
 from gptcore.machine.process import read_job
 from gptcore.models.classifier import ClassificationModel
 from gptcore.models.encoder import Encoder
+from gptcore.models.files.export import export_hugging_face
 from gptcore.models.files.folder import export_release
-from gptcore.models.files.layout import export_hugging_face
 from gptcore.models.network import build_model, load_model
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import PARADIGMS, read_paradigm

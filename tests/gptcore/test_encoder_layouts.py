@@ -19,7 +19,7 @@ from gptcore.config import EncoderConfig, network_config
 from gptcore.families import FAMILIES
 from gptcore.models.classifier import EncoderClassificationModel
 from gptcore.models.encoder import Encoder, without_heads
-from gptcore.models.files.layout import export_classifier, export_hugging_face
+from gptcore.models.files.export import export_classifier, export_hugging_face
 from gptcore.nlu import task_spec
 from gptcore.nlu.forms import form_of
 from gptcore.papers.electra.config import generator_config
@@ -27,7 +27,7 @@ from gptcore.text.bpe import WordTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
 from tests.gptcore.test_encoder import SMALL, THEIRS, T, V, called, filled, sequences
-from tests.gptcore.tiny_tasks import random_ngrams
+from tests.gptcore.tiny_tasks import random_ngrams, task_of
 
 TEXTS = ["The cat sat on the mat, and the dog ran.", "A dog sat; the cats ran to the mats!"] * 3
 PIECES = WordPieceTokenizer.train(TEXTS, 20)
@@ -109,7 +109,7 @@ def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, 
     draws = torch.Generator().manual_seed(3)
     network = Encoder(without_heads(dataclasses.replace(config, init_std=0.2)), draws)
     model = EncoderClassificationModel(network, form, n_outputs, 0.1, draws).eval()
-    export_classifier(model, labels, tokenizer, tmp_path)
+    export_classifier(model, task_of(form, labels), {}, tokenizer, tmp_path)
     (name,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
     theirs, said = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
     assert not said["missing_keys"]
@@ -133,20 +133,25 @@ def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, 
         assert theirs.config.id2label == dict(enumerate(labels))
 
 
-def test_a_classifier_that_transformers_has_no_class_for_is_refused(tmp_path: Path) -> None:
-    model = EncoderClassificationModel(Encoder(without_heads(ELECTRA)), "pair", 2, 0.1)
-    with pytest.raises(InputError, match="transformers' electra has no class that reads tasks of the form pair"):
-        export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
-    bare = dataclasses.replace(BERT, pooler=False, pair=False)
-    model = EncoderClassificationModel(Encoder(without_heads(bare)), "single", 2, 0.1)
-    with pytest.raises(InputError, match="it has no pooler, through which transformers' classes of bert read"):
-        export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
-    model = EncoderClassificationModel(Encoder(without_heads(BERT)), "single", 2, 0.1)
-    for setting, value in (("ngrams", random_ngrams(2, 2, 5)), ("pooling", "mean")):
-        setattr(model, setting, value)
-        with pytest.raises(InputError, match=f"finetune.{setting}, which no class of transformers has"):
-            export_classifier(model, ("yes", "no"), PIECES, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("config", "form", "parts"),
+    [
+        (ELECTRA, "pair", {}),
+        (dataclasses.replace(BERT, pooler=False, pair=False), "single", {}),
+        (BERT, "single", {"ngrams": random_ngrams(2, 2, PIECES.n_vocab)}),
+        (BERT, "single", {"pooling": "mean"}),
+    ],
+)
+def test_a_classifier_that_transformers_has_no_class_for_brings_its_own(
+    config: EncoderConfig, form: str, parts: dict[str, Any], tmp_path: Path
+) -> None:
+    model = EncoderClassificationModel(Encoder(without_heads(config)), form, 2, 0.1)
+    for name, part in parts.items():
+        setattr(model, name, part)
+    export_classifier(model, task_of(form, ("yes", "no")), {}, PIECES, tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert said["architectures"] == ["GptmillForSequenceClassification"]
+    assert said["network"]["trunk"]["model_type"] == config.family
 
 
 def test_a_graded_label_has_a_class_for_each_whole_number() -> None:
@@ -244,11 +249,9 @@ def test_a_folder_that_is_something_else_is_refused(edit: Callable[[Path], None]
     ("config", "tokenizer", "message"),
     [
         (dataclasses.replace(ELECTRA, n_embd_words=16), PIECES, "model.n_embd_words = 16, expected None where"),
-        (BERT, SENTENCE_PIECES, "tokenizer: a SentencePiece one, expected a WordPiece one for bert"),
-        (BERT, WordTokenizer.train(["a b a b"], 1), "tokenizer: a word one, expected a WordPiece one for bert"),
+        (BERT, SENTENCE_PIECES, "tokenizer: a SentencePiece one, expected a WordPiece one for BERT"),
+        (BERT, WordTokenizer.train(["a b a b"], 1), "tokenizer: a word one, expected a WordPiece one for BERT"),
         (EncoderConfig(n_vocab=9, **SHAPE), PIECES, "n_vocab = .*, the model expects 9"),
-        (dataclasses.replace(BERT, sinusoidal=True), PIECES, "model.sinusoidal = True, expected False"),
-        (dataclasses.replace(BERT, sharing="all"), PIECES, "sharing = 'all', expected 'none' in a bert folder"),
         (dataclasses.replace(BERT, n_embd_words=4), PIECES, "model.n_embd_words = 4, expected None"),
         (
             dataclasses.replace(ALBERT, n_embd_words=None),

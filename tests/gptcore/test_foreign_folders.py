@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from gptcore import load_model
 from gptcore.base.errors import InputError
 from gptcore.models.classifier import ClassificationModel, EncoderClassificationModel, Head
+from gptcore.models.files.export import export_classifier, export_hugging_face
 from gptcore.models.files.folder import ModelFolder, weight_files
-from gptcore.models.files.layout import export_classifier, export_hugging_face, read_model
+from gptcore.models.files.layout import read_model
 from gptcore.models.incremental import open_reader
 from gptcore.models.network import LanguageModel
 from gptcore.text.byte_bpe import ByteTokenizer
 from tests.gptcore.test_encoder import filled
+from tests.gptcore.tiny_tasks import task_of
 
 V, T = 61, 11
 ENCODER = {
@@ -316,7 +318,7 @@ def test_a_classifier_is_written_as_transformers_own(kind: str, name: str, tmp_p
     n_outputs = {"choices": 1, "span": 2}.get(form, 3)
     network = load_model(str(tmp_path / "theirs")).adapt()
     model = EncoderClassificationModel.over(network, "", Head(form, n_outputs, 0.1)).eval()
-    export_classifier(model, ("yes", "no", "maybe")[:n_outputs], WORDS, tmp_path / "out")
+    export_classifier(model, task_of(form, ("yes", "no", "maybe")[:n_outputs]), {}, WORDS, tmp_path / "out")
     theirs, said = getattr(transformers, MADE[kind].classes + "For" + name).from_pretrained(
         tmp_path / "out", output_loading_info=True
     )

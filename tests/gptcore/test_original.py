@@ -19,8 +19,8 @@ import torch.nn.functional as F
 
 from gptcore import GPT, ModelConfig, Tokenizer
 from gptcore.models import cpu, transformer
-from gptcore.models.files.decoders import SPECIAL_NAMES
 from gptcore.models.files.folder import export_release
+from gptcore.models.files.library import SPECIAL_NAMES
 from gptcore.nlu import REGISTRY
 from gptcore.nlu.inputs import PADDING, specials
 from gptcore.objectives import task as task_objective

@@ -20,7 +20,7 @@ from gptcore.evaluation.predict import TaskModel, evaluate
 from gptcore.machine import process
 from gptcore.models.classifier import Classifier, EncoderClassificationModel
 from gptcore.models.encoder import Encoder, without_heads
-from gptcore.models.files.layout import export_classifier
+from gptcore.models.files.export import export_classifier
 from gptcore.models.tagger import WordTagger
 from gptcore.nlu import task_spec
 from gptcore.nlu.encoded import marked_examples
@@ -183,8 +183,8 @@ def test_a_student_learns_what_its_teacher_tells_of_words() -> None:
 
 
 def test_what_cannot_be_exported_or_read_is_refused(tmp_path: Path, pieces: WordPieceTokenizer) -> None:
-    with pytest.raises(InputError, match=r"finetune\.words, which no class of transformers has"):
-        export_classifier(network(), ("O", "B-LOC", "I-LOC"), pieces, tmp_path / "out")
+    with pytest.raises(InputError, match=r"finetune\.words, which reads the text itself"):
+        export_classifier(network(), task_spec("conll2003"), {}, pieces, tmp_path / "out")
     network().save(tmp_path / "model", {})
     again, about = Classifier.load(tmp_path / "model")
     assert again.words

@@ -81,6 +81,11 @@ def random_ngrams(longest: int, n_outputs: int, n_ids: int, delimiter: int = -1)
     return found
 
 
+def task_of(form: str, labels: tuple[str, ...]) -> TaskSpec:
+    """A task of any form."""
+    return dataclasses.replace(task_spec("mnli"), form=form, labels=labels, label_names=())
+
+
 def finetune_job(
     task: str, model: Path | None, dataset: Path, workspace: Path | str, settings: dict[str, Any], **more: Any
 ) -> dict[str, Any]:

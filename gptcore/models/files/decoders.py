@@ -7,7 +7,7 @@ write   config.json, model.safetensors, vocab.json, merges.txt, tokenizer_config
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,11 @@ from gptcore.models.files.folder import (
     check_original,
     ours,
 )
-from gptcore.models.files.layout import ForeignTensors, Layout
+from gptcore.models.files.layout import ForeignTensors, Layout, check_tokenizer
+from gptcore.models.files.library import ADDED_ROWS, added_token
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.text.vocabulary import PAPER_MARKS
 
 _SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
-SPECIAL_NAMES = ("_start_", "_delimiter_", "_classify_")
-"""What the rows that a task adds are called in the exported tokenizer (original code)."""
-_ADDED_ROWS = {len(names): names for names in ((), PAPER_MARKS, SPECIAL_NAMES)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +76,6 @@ class DecoderLayout(Layout):
         norm = {name: theirs[f"{self.norm}.{name}"] for name in ("weight", "bias")} if self.norm else {}
         return ours(theirs[f"{self.tokens}.weight"], theirs[f"{self.positions}.weight"], blocks, norm)
 
-    def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-        """:raises InputError: always."""
-        raise InputError("transformers' classifiers read other states or have no bias, so none of them is written")
-
     def write(self, model: Exported[ModelConfig], tokenizer: Tokenizer, folder: Path) -> None:
         config = model.config
         self._check(config, tokenizer)
@@ -94,26 +87,20 @@ class DecoderLayout(Layout):
         unknown = tokenizer.vocabulary[self.unknown]
         ends = {name: unknown for name in ("bos_token_id", "eos_token_id") if self.norm}
         sizes = {"n_inner": config.n_inner} if self.norm else {}
-        names = {unknown: self.unknown, **dict(enumerate(_ADDED_ROWS[config.n_special], start=config.n_vocab))}
-        # White space beside the marks of a paper (papers/abstracts/documents) is part of its format and never encoded.
-        strips = _ADDED_ROWS[config.n_special] == PAPER_MARKS
-        added = {"lstrip": strips, "normalized": False, "rstrip": strips, "single_word": False, "special": True}
+        rows = ADDED_ROWS[config.n_special]
+        names = {unknown: self.unknown, **dict(enumerate(rows, start=config.n_vocab))}
         words = {
             "tokenizer_class": self.tokenizer_class,
             "unk_token": self.unknown,
             **{name.removesuffix("_id"): self.unknown for name in ends},
             "model_max_length": config.n_ctx,
-            "added_tokens_decoder": {str(index): {"content": name, **added} for index, name in names.items()},
+            "added_tokens_decoder": {str(index): added_token(name, rows) for index, name in names.items()},
         }
         stored = {f"transformer.{name}": value for name, value in tensors.items()}
         self._write_files(folder, stored, {**self._settings(config), **sizes, **ends}, tokenizer, words)
 
     def _check(self, config: ModelConfig, tokenizer: Tokenizer) -> None:
-        self._check_tokenizer(config, tokenizer)
-        if config.n_special not in _ADDED_ROWS:
-            raise InputError(
-                f"model.n_special = {config.n_special}, expected one of {', '.join(map(str, _ADDED_ROWS))}"
-            )
+        check_tokenizer(config, tokenizer)
         check_attention(config)
         if not self.norm:
             check_original(config)

@@ -24,7 +24,7 @@ from gptcore.base.files import checked_object
 from gptcore.base.tables import read_table
 from gptcore.config import ENCODER_EPSILON, EncoderConfig
 from gptcore.models.files.folder import Exported
-from gptcore.models.files.layout import ForeignTensors, Layout
+from gptcore.models.files.layout import ForeignTensors, Layout, check_tokenizer
 from gptcore.nlu.forms import Form
 from gptcore.text.tokenizer import Tokenizer
 
@@ -172,7 +172,8 @@ class EncoderLayout(Layout):
     ) -> None:
         """A network with the parts that ``config`` names; ``layer`` and ``said``: more tensors and settings."""
         self._check(config, tokenizer)
-        state, tensors = model.state_dict(), dict(layer)
+        config, state = self._spelt_out(model, config)
+        tensors = dict(layer)
         state[_POSITIONS] = F.pad(state[_POSITIONS], (0, 0, self.first_position, 0))
         for ours, its in self._names(config):
             tensors |= zip(map(self._prefixed, its), state[ours].chunk(len(its)), strict=True)
@@ -180,23 +181,41 @@ class EncoderLayout(Layout):
         settings = {**self._settings(config), **pad, **said}
         self._write_files(folder, tensors, settings, tokenizer, {"model_max_length": config.n_ctx})
 
+    def _spelt_out(self, model: Any, config: EncoderConfig) -> tuple[EncoderConfig, dict[str, Tensor]]:
+        """Settings and tensors of a network that computes the same: its positions are learned, and its layers have
+        copies of what they share where theirs share nothing.
+        """
+        state: dict[str, Tensor] = {**dict(model.named_buffers()), **model.state_dict()}
+        if config.sinusoidal:
+            state[_POSITIONS] = state["embeddings.waves"]
+        config = dataclasses.replace(config, sinusoidal=False)
+        if self.shares and config.sharing == "all":
+            return config, state
+        shared = {"attention": ("attention", "all"), "feed_forward": ("feed-forward", "all")}
+        copies: dict[str, Tensor] = {}
+        for name, value in state.items():
+            part, number, *rest = name.split(".")
+            if config.sharing in shared.get(part, ()):
+                same = (n for n in range(config.n_layer) if int(n / (config.n_layer / config.n_groups)) == int(number))
+                copies |= {".".join((part, str(layer), *rest)): value for layer in same}
+        kind, groups = ("all", config.n_layer) if self.shares else ("none", 1)
+        return dataclasses.replace(config, sharing=kind, n_groups=groups), state | copies
+
     def _prefixed(self, name: str) -> str:
         outside = (*(its for ours, its in self.heads.items() if ours != "pooler"), self.word_bias)
         return name if name.startswith(outside) else f"{self.prefix}.{name}"
 
     def _check(self, config: EncoderConfig, tokenizer: Tokenizer) -> None:
         """:raises InputError: a tokenizer or a shape that such a folder cannot hold."""
-        self._check_tokenizer(config, tokenizer)
+        check_tokenizer(config, tokenizer)
         if self.first_position and tokenizer.specials and tokenizer.specials.pad != self.first_position - 1:
             raise InputError(f"tokenizer: pad = {tokenizer.specials.pad}, expected {self.first_position - 1}")
         folders, narrow = f"{self.model_type} folders", config.n_embd_words
         here, segments = f"in a {self.model_type} folder", "n_segments" in self.sizes
-        layer, sharing = bool(self.classifier_layer), "all" if self.shares else "none"
+        layer = bool(self.classifier_layer)
         for fits, name, expected in (
-            (not config.sinusoidal, "sinusoidal", f"False: {folders} hold learned positions"),
             (bool(config.n_segments) == segments, "n_segments", f"{'2 or more' if segments else '0'} {here}"),
             (config.classifier_layer == layer, "classifier_layer", f"{layer} {here}"),
-            (config.sharing == sharing, "sharing", f"{sharing!r} {here}"),
             (self.widens or narrow is None, "n_embd_words", f"None: in {folders} they are as wide as the states"),
             (
                 not self.widens or self.shares or narrow != config.n_embd,

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from gptcore.base.files import checked_object, read_json, write_json_atomic
 from gptcore.base.settings import replace_settings
 from gptcore.config import NetworkConfig
 from gptcore.families import FAMILIES, Family
-from gptcore.models.files.folder import MODEL_TYPE, Exported, ModelFolder, read_own, read_release, weight_files
+from gptcore.models.files.folder import MODEL_TYPE, ModelFolder, read_own, read_release, weight_files
+from gptcore.models.files.library import ADDED_ROWS
 from gptcore.text.library import LibraryTokenizer
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.vocabulary import SETTINGS_FILE
@@ -152,9 +154,24 @@ class Layout(ABC):
     def write(self, model: Any, tokenizer: Tokenizer, folder: Path) -> None:
         """Write a network as a folder that transformers' classes read by ``from_pretrained``."""
 
-    @abstractmethod
     def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-        """Write a fine-tuned model as a folder that transformers' classes read by ``from_pretrained``."""
+        """Write a fine-tuned model as a folder that transformers' classes read by ``from_pretrained``.
+
+        :raises InputError: transformers has no class that computes the same.
+        """
+        raise InputError(f"transformers' classifiers of {self.model_type} read other states, or have no bias")
+
+    def trunk(self, model: Any, tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """A network without its heads as transformers' AutoModel has it: its settings, and its tensors by their names.
+
+        :raises InputError: transformers has no such network.
+        """
+        with TemporaryDirectory() as made:
+            self.write(model, tokenizer, Path(made))
+            folder = ModelFolder(made)
+            settings, stored = folder.object("config.json"), folder.safetensors("model.safetensors")
+        inside = (name for name in stored if name.startswith(f"{self.prefix}."))
+        return settings, {name.removeprefix(f"{self.prefix}."): stored[name] for name in inside}
 
     def _check_settings(self, settings: Mapping[str, Any], where: str) -> None:
         """:raises OtherNetwork: settings of a network that computes something else."""
@@ -162,16 +179,8 @@ class Layout(ABC):
             if settings.get(name, value) != value:
                 raise OtherNetwork(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}")
 
-    def _check_tokenizer(self, config: NetworkConfig, tokenizer: Tokenizer) -> None:
-        """:raises InputError: a tokenizer that is not the model's."""
-        kind: type[Tokenizer] = FAMILIES[self.family].part("tokenizer")
-        if not isinstance(tokenizer, (kind, LibraryTokenizer)):
-            raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {self.model_type}")
-        if tokenizer.n_vocab != config.n_vocab:
-            raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
-
+    @staticmethod
     def _write_files(
-        self,
         folder: Path,
         tensors: Mapping[str, Tensor],
         settings: Mapping[str, Any],
@@ -192,6 +201,18 @@ class Layout(ABC):
         write_json_atomic(file, {**(read_json(file) if file.is_file() else {}), **words})
 
 
+def check_tokenizer(config: NetworkConfig, tokenizer: Tokenizer) -> None:
+    """:raises InputError: a tokenizer that is not the model's, or rows behind it that have no names."""
+    family = FAMILIES[config.family]
+    kind: type[Tokenizer] = family.part("tokenizer")
+    if not isinstance(tokenizer, (kind, LibraryTokenizer)):
+        raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {family.title}")
+    if tokenizer.n_vocab != config.n_vocab:
+        raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
+    rows = ", ".join(map(str, ADDED_ROWS))
+    require(config.n_special in ADDED_ROWS, f"model.n_special = {config.n_special}, expected one of {rows}")
+
+
 def model_types() -> dict[str, Family]:
     """Value of "model_type" -> the family whose folders have it; TinyBERT's are BERT's, and read as such."""
     families: dict[str, Family] = {}
@@ -201,57 +222,6 @@ def model_types() -> dict[str, Family]:
             for kind in filter(None, (layout.model_type, *layout.aliases)):
                 families.setdefault(kind, family)
     return families
-
-
-def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a folder for ``transformers.AutoModelForCausalLM`` and ``AutoTokenizer``, both by ``from_pretrained``.
-
-    The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
-    exported tokenizer, or the marks around titles of papers; its linear layer has no counterpart there and stays
-    behind. An `original` model drops its embedding table, transformers the sum of token and position: the two agree in
-    eval mode.
-
-    The exported tokenizer has our vocabulary and merges. GPT-2's gives our ids for any text but the name of a special
-    token. GPT-1's has the ids of every word; but transformers 5 finds
-    the words by itself, as BERT does, whether ftfy and spaCy are installed or not (up to version 4 it used both where
-    they were there, and then read text nearly as we do). Ids agree with ours on words of unaccented letters or digits
-    set apart by white space, with punctuation marks one at a time. They differ where transformers
-
-    * drops line breaks, which are tokens here;
-    * splits a word at every punctuation mark: "do n't" is "don ' t", "mr." is "mr .", "10.5" is "10 . 5" there, and
-      runs such as "--" and "..." are as many tokens as marks;
-    * strips accents ("naïve" becomes "naive") and repairs no mis-decoded text;
-    * reads a literal ``<unk>``, or the name of a special token, as that one id.
-
-    Where ids must be ours, for the zero-shot scores of a paper, say, encode with :class:`Tokenizer` and hand the ids
-    to the exported model.
-
-    :param tokenizer: the one that the model was trained with.
-    :raises InputError: if the tokenizer has another number of ids than the model or is of another family; the model
-        has a shape that an "openai-gpt" cannot have (n_inner other than 4 * n_embd), or its family no layout.
-    """
-    _layout(model.config).write(model, tokenizer, folder)
-
-
-def export_classifier(model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a fine-tuned encoder for transformers' class of its form, ``BertForSequenceClassification`` say.
-
-    Logits are ours. What is made of them is the reader's: a score is the mean of its classes under the softmax here,
-    the answer to a question at most 30 pieces long and compared with the score of no answer.
-
-    :param model: a :class:`gptcore.models.classifier.Classifier`.
-    :param labels: names of the classes, in their order.
-    :raises InputError: transformers has no class that computes the same (of any decoder; of ELECTRA but for places),
-        or as :func:`export_hugging_face`.
-    """
-    _layout(model.network.config).write_classifier(model, labels, tokenizer, folder)
-
-
-def _layout(config: NetworkConfig) -> Layout:
-    family = FAMILIES[config.family]
-    require(family.layout, f"a model of the family {family.title}: transformers has no such network")
-    layout: Layout = family.part("layout")
-    return layout
 
 
 def read_model(url: str) -> StoredModel:

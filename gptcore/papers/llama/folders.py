@@ -14,7 +14,7 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
 from gptcore.base.tables import read_table
 from gptcore.models.files.folder import Exported
-from gptcore.models.files.layout import ForeignTensors, Layout
+from gptcore.models.files.layout import ForeignTensors, Layout, check_tokenizer
 from gptcore.papers.llama.config import LlamaConfig
 from gptcore.text.tokenizer import Tokenizer
 
@@ -88,7 +88,7 @@ class LlamaLayout(Layout):
 
     def write(self, model: Exported[LlamaConfig], tokenizer: Tokenizer, folder: Path) -> None:
         config, state = model.config, model.state_dict()
-        self._check_tokenizer(config, tokenizer)
+        check_tokenizer(config, tokenizer)
         kind = "qwen3" if config.qk_norms else "qwen2" if config.qkv_bias and not config.output_bias else "llama"
         if kind != "qwen2" and config.qkv_bias != config.output_bias:
             raise InputError(f"model.qkv_bias = {config.qkv_bias}, expected as model.output_bias in a {kind} folder")
