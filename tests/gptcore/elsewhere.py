@@ -1,12 +1,17 @@
 """A process that has transformers and nothing of ours: it loads exported folders, and answers what a file asks of each.
 
-Reads a JSON list of requests {"folder", "auto", "rows" or "ids"}; writes a JSON list of answers, in the same order.
+Reads a JSON list of requests {"folder", "auto", "rows", "ids", "texts" or "readme"}; writes a JSON list of answers, in
+the same order.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -21,6 +26,13 @@ def forget_ours() -> None:
 def answer(request):
     import torch
     import transformers
+
+    if "readme" in request:
+        os.chdir(request["folder"])
+        (code,) = re.findall("```python\n(.*?)```", Path("README.md").read_text(), re.DOTALL)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(code, {})
+        return said.getvalue()
 
     folder, auto = request["folder"], f"AutoModel{request['auto']}"
     model, said = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
@@ -47,11 +59,11 @@ def answer(request):
             answers.append(logits.softmax(-1)[0].tolist())
         return answers
     classify = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer)
-    found = classify(request["rows"], top_k=None, batch_size=2)
+    found = classify(request["rows"], top_k=None, batch_size=2, truncation=request["cut"])
     return [{label["label"]: label["score"] for label in row} for row in found]
 
 
 if __name__ == "__main__":
     forget_ours()
-    requests = json.loads(Path(sys.argv[1]).read_text())
-    Path(sys.argv[2]).write_text(json.dumps([answer(request) for request in requests]))
+    asked, told = map(Path.absolute, map(Path, sys.argv[1:]))
+    told.write_text(json.dumps([answer(request) for request in json.loads(asked.read_text())]))

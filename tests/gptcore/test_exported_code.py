@@ -76,6 +76,8 @@ class Tuned:
     ngrams: int = 0
     shift: float = 0.0
     several: bool = False
+    cut: str | bool = False
+    """How transformers cuts a row that is too long, of which there is one where this says so."""
 
     @property
     def spec(self) -> TaskSpec:
@@ -112,7 +114,8 @@ class Tuned:
             return [(first, [second, "the king", "here"][: len(self.spec.choices)]) for first, second in PAIRS]
         if len(self.spec.fields) == 1:
             return [first for first, _ in PAIRS]
-        return [{"text": first, "text_pair": second} for first, second in PAIRS]
+        longer = [("the old king " * 20, "the cake " * 9)] if self.cut else []
+        return [{"text": first, "text_pair": second} for first, second in [*PAIRS, *longer]]
 
     def ours(self, folder: Path) -> list[dict[str, Any]]:
         """What `predict` answers to the same rows."""
@@ -127,17 +130,17 @@ class Tuned:
 
 TUNED = {
     "best, a pair in both orders, n-grams, a moved decision": Tuned(
-        "gpt2", "bytes", "qqp", BEST, ngrams=3, shift=0.7, pooling="mean"
+        "gpt2", "bytes", "qqp", BEST, ngrams=3, shift=0.7, pooling="mean", cut=True
     ),
     "best, a grade of a pair in both orders": Tuned("gpt2", "bytes", "stsb", BEST, ngrams=2),
-    "best, a premise and a hypothesis": Tuned("gpt2", "bytes", "mnli", BEST, ngrams=3),
+    "best, a premise and a hypothesis": Tuned("gpt2", "bytes", "mnli", BEST, ngrams=3, cut="only_first"),
     "best of GPT-1": Tuned("gpt", "word", "sst2", BEST, ngrams=3),
     "best, choices": Tuned("gpt2", "bytes", "storycloze", BEST, "ForMultipleChoice", ngrams=3),
     "GPT-1": Tuned("gpt", "word", "mrpc", {**SHAPE, "n_inner": 64}),
     "GPT-BERT": Tuned("gptbert", "bytes", "rte", SHAPE, ngrams=1),
     "the LSTM": Tuned("lstm", "word", "rte", {"n_embd": 16, "n_units": 24}),
     "any number of labels": Tuned("gpt2", "bytes", "sst2", SHAPE, several=True),
-    "BERT with the mean": Tuned("bert", "pieces", "rte", SHAPE, pooling="mean", ngrams=2),
+    "BERT with the mean": Tuned("bert", "pieces", "rte", SHAPE, pooling="mean", ngrams=2, cut="only_first"),
     "a grade of BERT": Tuned("bert", "pieces", "stsb", SHAPE),
     "BERT as transformers has it": Tuned("bert", "pieces", "cola", SHAPE),
     "choices of ALBERT with n-grams": Tuned(
@@ -185,12 +188,15 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
 
     for number, (name, tuned) in enumerate(TUNED.items()):
         tuned.write(home / f"tuned{number}")
-        ask(f"tuned {name}", home / f"tuned{number}" / "theirs", auto=tuned.auto, rows=tuned.rows())
+        ask(f"tuned {name}", home / f"tuned{number}" / "theirs", auto=tuned.auto, rows=tuned.rows(), cut=tuned.cut)
     for number, (name, (family, words, settings, auto)) in enumerate(LANGUAGE.items()):
         export_hugging_face(network(family, words, **settings), WORDS[words], home / f"lm{number}")
         more = {"generates": 5} if auto == "ForCausalLM" else {}
         ask(name, home / f"lm{number}", auto=auto, ids=ids(words), **more)
         ask(f"texts {name}", home / f"lm{number}", auto=auto, texts=HOSTILE)
+    for name in [*requests]:
+        if not name.startswith("texts"):
+            ask(f"readme {name}", Path(requests[name]["folder"]), auto="", readme=True)
     script = Path(__file__).with_name("elsewhere.py")
     (home / "asked.json").write_text(json.dumps([*requests.values()]))
     command = [sys.executable, "-I", str(script), "asked.json", "told.json"]
@@ -205,7 +211,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
 def test_a_pipeline_of_transformers_answers_as_predict_does(name: str, answered: Callable[[str], Any]) -> None:
     folder, theirs = answered(f"tuned {name}")
     ours = TUNED[name].ours(folder.parent / "ours")
-    assert len(ours) == len(theirs) == len(PAIRS)
+    assert len(ours) == len(theirs) >= len(PAIRS)
     for mine, its in zip(ours, theirs, strict=True):
         if "score" in mine:
             assert its == {"score": pytest.approx(mine["score"], abs=1e-4)}
@@ -213,7 +219,7 @@ def test_a_pipeline_of_transformers_answers_as_predict_does(name: str, answered:
             assert its == pytest.approx(list(mine["probabilities"].values()), abs=1e-5)
         else:
             assert its == pytest.approx(mine["probabilities"], abs=1e-5)
-    assert len({json.dumps(answer) for answer in ours}) == len(PAIRS), "or they would say little"
+    assert len({json.dumps(answer) for answer in ours}) == len(ours), "or they would say little"
     if not FAMILIES[TUNED[name].family].places:
         assert TUNED[name].ours(folder) == ours, "the folder is one of ours, too"
 
@@ -252,3 +258,14 @@ def test_ids_elsewhere_are_ours(name: str, answered: Callable[[str], Any]) -> No
     _, theirs = answered(f"texts {name}")
     if (words := LANGUAGE[name][1]) != "word":  # whose words transformers finds otherwise
         assert theirs["ids"] == WORDS[words].encode_batch(HOSTILE)
+
+
+@pytest.mark.parametrize("name", [*(f"tuned {name}" for name in TUNED), *LANGUAGE])
+def test_the_code_of_a_folders_readme_runs(name: str, answered: Callable[[str], Any]) -> None:
+    folder, said = answered(f"readme {name}")
+    text = (folder / "README.md").read_text()
+    assert "$" not in text
+    if name.startswith("tuned ") and (spec := TUNED[name.removeprefix("tuned ")].spec).labels and not spec.choices:
+        assert all(label in said and label in text for label in spec.told_labels)
+    else:
+        assert said

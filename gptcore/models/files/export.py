@@ -26,6 +26,7 @@ from gptcore.families import FAMILIES
 from gptcore.models.files.folder import MODEL_TYPE, Exported
 from gptcore.models.files.layout import Layout, check_tokenizer
 from gptcore.models.files.library import write_library
+from gptcore.models.files.readme import write_readme
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import DecoderReader, specials
 from gptcore.nlu.spec import TaskSpec
@@ -73,6 +74,7 @@ def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, fo
         classes = ["CausalLM", *["MaskedLM"] * (below["kind"] == "both-ways")]
         own = {"family": config.family, **recorded(config)}
         _write(config, {**own, "network": below}, tensors, classes, tokenizer, folder)
+    write_readme(model, None, {}, tokenizer, folder)
 
 
 def export_classifier(
@@ -94,24 +96,24 @@ def export_classifier(
     try:
         require(not spec.score_range, "no class of transformers answers with the mean of its classes")
         _layout(config).write_classifier(model, spec.told_labels, tokenizer, folder)
-        return
     except InputError:
         below, tensors = _below(network, tokenizer)
-    inside = tuple(f"{name}." for name, part in model.named_children() if part is network)
-    tensors |= {name: value for name, value in model.state_dict().items() if not name.startswith(inside)}
-    is_decoder = issubclass(FAMILIES[config.family].part("inputs"), DecoderReader)
-    classifier = {
-        "n_outputs": model.n_outputs,
-        "last": is_decoder,
-        "layer": getattr(model, "layer", None) is not None,
-        "pooling": model.pooling,
-        "ngrams": model.ngrams.longest if model.ngrams else None,
-        "delimiter": specials(config.n_vocab).delimiter if spec.symmetric and is_decoder else None,
-        "score_range": spec.score_range,
-    }
-    ours = settings if below["kind"] != "transformers" else {}
-    said = {**ours, **_labels(spec), "network": below, "classifier": classifier}
-    _write(config, said, tensors, [form.transformers], tokenizer, folder)
+        inside = tuple(f"{name}." for name, part in model.named_children() if part is network)
+        tensors |= {name: value for name, value in model.state_dict().items() if not name.startswith(inside)}
+        is_decoder = issubclass(FAMILIES[config.family].part("inputs"), DecoderReader)
+        classifier = {
+            "n_outputs": model.n_outputs,
+            "last": is_decoder,
+            "layer": getattr(model, "layer", None) is not None,
+            "pooling": model.pooling,
+            "ngrams": model.ngrams.longest if model.ngrams else None,
+            "delimiter": specials(config.n_vocab).delimiter if spec.symmetric and is_decoder else None,
+            "score_range": spec.score_range,
+        }
+        ours = settings if below["kind"] != "transformers" else {}
+        said = {**ours, **_labels(spec), "network": below, "classifier": classifier}
+        _write(config, said, tensors, [form.transformers], tokenizer, folder)
+    write_readme(network, spec, settings, tokenizer, folder)
 
 
 def _layout(config: NetworkConfig) -> Layout:
