@@ -149,8 +149,7 @@ def _network(store: Store, model: str, tokenizer: str) -> tuple[Network, Path, T
         folder, words = _files(any_model(store, model))
     fine_tuned = _task_of(folder) is not None
     network = Classifier.load(folder)[0].network if fine_tuned else load_model(str(folder))
-    if network.config.n_vocab != words.n_vocab:
-        raise InputError(f"{folder}: its n_vocab is {network.config.n_vocab}, the tokenizer has {words.n_vocab} pieces")
+    words.require_rows(network.config.n_vocab, str(folder))
     return network, folder, words
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import require
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.machine.rng import generator
 from gptcore.models.incremental import open_reader
@@ -80,8 +80,7 @@ def generate_batch(
 
 
 def _encoded(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> list[int]:
-    if model.config.n_vocab != tokenizer.n_vocab:
-        raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
+    tokenizer.require_rows(model.config.n_vocab, "model")
     ids = tokenizer.encode(prompt)
     require(ids, f"prompt: found {prompt!r}, expected a word or more to go on from")
     return [*tokenizer.opening, *ids]

@@ -17,7 +17,7 @@ import numpy as np
 from lm_eval.api.model import LM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.machine.device import pick_device
@@ -43,8 +43,7 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no types
         super().__init__()
         self._tokenizer = Tokenizer.load(tokenizer)
         self._model = load_language_model(str(model)).to(pick_device(0)).eval()
-        found, expected = self._model.config.n_vocab, self._tokenizer.n_vocab
-        require(found == expected, f"{model}: found n_vocab = {found}, expected the tokenizer's {expected}")
+        self._tokenizer.require_rows(self._model.config.n_vocab, str(model))
         self._likelihood = NetworkLikelihood(self._model)
         begin = self._tokenizer.beginning
         self._start = self._tokenizer.encode(".") if begin is None else [begin]

@@ -118,8 +118,7 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
         capitals and blanks, and pays nothing for them).
     :raises InputError: no UTF-8, fewer than two tokens, or a tokenizer with another vocabulary than the model's.
     """
-    if model.config.n_vocab != tokenizer.n_vocab:
-        raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
+    tokenizer.require_rows(model.config.n_vocab, "model")
     n_words = n_bytes = 0
 
     def document() -> Iterator[str]:

@@ -92,10 +92,7 @@ def zero_shot(
     """
     check_zero_shot(tasks)
     model = load_language_model(str(model_folder))
-    if model.config.n_vocab != tokenizer.n_vocab:
-        raise InputError(
-            f"{model_folder}: the model has n_vocab = {model.config.n_vocab}, the tokenizer {tokenizer.n_vocab}"
-        )
+    tokenizer.require_rows(model.config.n_vocab, str(model_folder))
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
     likelihood = NetworkLikelihood(model)
 
@@ -220,8 +217,7 @@ def score_pairs(
         "ties" (pairs of equal log-probability, counted as wrong) and "chance".
     :raises InputError: a missing or broken file, or a tokenizer with another vocabulary than the model's.
     """
-    if model.n_vocab != tokenizer.n_vocab:
-        raise InputError(f"the model has n_vocab = {model.n_vocab}, the tokenizer {tokenizer.n_vocab}")
+    tokenizer.require_rows(model.n_vocab, "the model")
     names, texts = [], []  # of each pair; of its two sentences, the good one first
     for paradigms in FIELDS.values():
         share = None if max_pairs is None else -(-max_pairs // len(paradigms))

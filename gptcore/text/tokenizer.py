@@ -193,6 +193,15 @@ class Tokenizer(ABC):
         """Number of ids; the specials of fine-tuning come after them."""
         return len(self._pieces)
 
+    def require_rows(self, n_vocab: int, where: str) -> None:
+        """See that a model has a row for every piece; what it has beyond them pads its vocabulary.
+
+        :param where: what a message calls the model.
+        :raises InputError: it has fewer rows.
+        """
+        if n_vocab < self.n_vocab:
+            raise InputError(f"{where}: found n_vocab = {n_vocab}, expected the tokenizer's {self.n_vocab} or more")
+
     @property
     def specials(self) -> Specials | None:
         """The ids of the special pieces by role; None where there are none, and a task adds rows for them."""

@@ -144,7 +144,8 @@ class NGramFit:
         n_outputs = self._form.n_outputs(spec)
         self._spread = torch.linspace(-1, 1, n_outputs)[None] if spec.score_range else torch.eye(n_outputs)
         chosen = choose_rows(len(rows), max(1, _MOST * len(rows) // ((longest + 1) * rows.tokens)), 0)
-        of_ids = [*map(int, edges), *[BEGINS | ENDS] * rows.reader.n_special]
+        n_ids = rows.reader.n_vocab + rows.reader.n_special  # the last ones are no pieces
+        of_ids = [*map(int, edges), *[BEGINS | ENDS] * (n_ids - len(edges))]
         layer = NGrams(longest, n_outputs, torch.tensor(of_ids, dtype=torch.uint8), rows.reader.delimiter)
         grams, labels = [], []
         for alike in by_length(rows.sizes[chosen], evaluation_tokens(torch.device("cpu"))):

@@ -49,13 +49,14 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
     tokenizer = pin_own_tokenizer(store, url)
     known = TokenizerCounts.of(store, tokenizer)
     if known.n_vocab > config.n_vocab:
-        raise InputError(f"{url}: the model has n_vocab = {config.n_vocab}, its tokenizer {known.n_vocab}")
+        raise InputError(f"{url}: found n_vocab = {config.n_vocab}, expected its tokenizer's {known.n_vocab} or more")
     fs, path = file_system(url)
     names = ["config.json", *weight_files(ModelFolder(url))]
     files = {each: {"sha256": file_sha256(fs, f"{path}/{each}")} for each in names}
     recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
     if called in imported_names(store, but=recipe.digest):
-        raise InputError(f"--name {called}: found another model of this name in {store.url}; expected --name NAME")
+        require(not name, f"--name {name}: found another model of this name in {store.url}; expected another name")
+        called = f"{called}-{recipe.digest[:6]}"
 
     def produce(out: Path) -> dict[str, Any]:
         from gptcore.models.network import build_model
@@ -70,6 +71,7 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
             "revision": _revision(fs, path),
             "licence": _licence(fs, path),
             "left_out": list(stored.left_out),
+            "padding_rows": config.n_vocab - known.n_vocab,
             "files": [f"{said['sha256']}  {each}" for each, said in files.items()],
         }
 
@@ -109,4 +111,5 @@ def _made(counts: Mapping[str, Any]) -> str:
     made = ImportedCounts.parse(counts)
     named, left = (f"{made.name}, " if made.name else ""), ", ".join(made.left_out[:3])
     without = f", without {left}{' ...' if len(made.left_out) > 3 else ''}" if left else ""
-    return f"{named}{(made.parameters or 0) / 1e6:,.1f} M parameters{without}"
+    padded = f", {made.padding_rows:,} rows for no piece" if made.padding_rows else ""
+    return f"{named}{(made.parameters or 0) / 1e6:,.1f} M parameters{padded}{without}"

@@ -368,9 +368,7 @@ def test_a_network_that_learns_thin_matrices_is_saved_as_what_they_make_of_it(wo
         change = after[f"gpt.{name}"][: len(part)] - part
         rank = torch.linalg.matrix_rank(change, atol=1e-5).item() if part.ndim == 2 else int(change.any())
         assert rank == (2 if part.ndim == 2 and name.startswith("blocks.") else 0), name
-    with pytest.raises(
-        InputError, match=r"lora_rank = 16: expected less than 16, the narrower side of blocks"
-    ):
+    with pytest.raises(InputError, match=r"lora_rank = 16: expected less than 16, the narrower side of blocks"):
         network(world, "rte", lora_rank=MODEL.n_embd)
 
 

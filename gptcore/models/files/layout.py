@@ -207,8 +207,7 @@ def check_tokenizer(config: NetworkConfig, tokenizer: Tokenizer) -> None:
     kind: type[Tokenizer] = family.part("tokenizer")
     if not isinstance(tokenizer, (kind, LibraryTokenizer)):
         raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {family.title}")
-    if tokenizer.n_vocab != config.n_vocab:
-        raise InputError(f"tokenizer: n_vocab = {tokenizer.n_vocab}, the model expects {config.n_vocab}")
+    tokenizer.require_rows(config.n_vocab, "model")
     rows = ", ".join(map(str, ADDED_ROWS))
     require(config.n_special in ADDED_ROWS, f"model.n_special = {config.n_special}, expected one of {rows}")
 

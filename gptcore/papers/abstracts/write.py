@@ -36,8 +36,7 @@ def write_abstracts(
     :param progress: called with the number of titles done since its last call.
     :raises InputError: a tokenizer of another model, or a title without words.
     """
-    if model.config.n_vocab != tokenizer.n_vocab:
-        raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
+    tokenizer.require_rows(model.config.n_vocab, "model")
     if empty := [n for n, title in enumerate(titles, start=1) if not title.strip()]:
         raise InputError(f"title {empty[0]}: found {titles[empty[0] - 1]!r}, expected a word or more")
     end = marks(tokenizer).end

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.base.errors import InputError
 from gptcore.evaluation.generate import generate_ids
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.metrics import METRICS
@@ -72,8 +71,7 @@ def answer(
     :param selection: the rows, with ``shots`` examples or more.
     :raises InputError: a tokenizer of another model, or a model with too few positions for the answers.
     """
-    if model.config.n_vocab != tokenizer.n_vocab:
-        raise InputError(f"model: found n_vocab = {model.config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab}")
+    tokenizer.require_rows(model.config.n_vocab, "model")
     task.check_room(model.config.n_ctx)
     run = _Run(model, tokenizer, task, selection, shots, progress)
     return _chosen(run) if task.decoding is None else _generated(run, task.decoding)
