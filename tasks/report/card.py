@@ -125,11 +125,12 @@ def start_note(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _origin(manifest: Mapping[str, Any]) -> str:
     """Where an imported model is from, in a sentence."""
-    counts, family = ImportedCounts.parse(manifest["counts"]), recorded_family(manifest["config"]["model"])
+    counts, model = ImportedCounts.parse(manifest["counts"]), manifest["config"]["model"]
     revision = f" at {counts.revision[:12]}" if counts.revision else ""
     place = f"{counts.address}{revision}" if counts.address else "a folder that nobody recorded"
     licence = f"licence {counts.licence}" if counts.licence else "of no licence that its card names"
-    size = f"{family.title}, {amount(counts.parameters or 0)} weights"
+    kind = model.get("architecture") or recorded_family(model).title
+    size = f"{kind}, {amount(counts.parameters or 0)} weights"
     return f"{counts.name or 'The model'} was not pre-trained here: {size}, imported from {place}, {licence}."
 
 

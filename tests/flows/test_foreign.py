@@ -1,0 +1,124 @@
+"""Models of others through the product: imported by one command, fine-tuned, asked, written again for transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from flows.cli.main import main
+from flows.finetune import finetune_all
+from flows.forms.choices import checkpoints_of
+from flows.forms.parameters import FinetuneAllParameters
+from flows.forms.references import any_model, pretrained_model
+from flows.inference import export, predict
+from gptcore.base.errors import InputError
+from gptcore.text.tokenizer import Tokenizer
+from tasks.report.leaderboard import Leaderboard
+from tasks.stages.imported import import_model
+from tasks.store.counts import ImportedCounts
+from tasks.store.lineage import model_files
+from tasks.store.references import checkpoint_label
+from tasks.store.store import Store
+from tests.flows.foreign import KINDS, foreign
+from tests.flows.world import OVERRIDES
+
+FEW = {"finetune": {**OVERRIDES["finetune"], "max_train_rows": 24, "max_eval_rows": 12, "epochs": 1}}
+PAIR = {"sentence1": "a cat sat on the mat .", "sentence2": "the cat sat ."}
+
+
+def tuned(world: tuple[str, str], store: str, checkpoint: str) -> Leaderboard:
+    form = FinetuneAllParameters(
+        checkpoint=checkpoint,
+        store=store,
+        datasets=world[1],
+        tasks=["rte", "storycloze"],
+        seeds=1,
+        jobs=1,
+        overrides=FEW,
+    )
+    board = finetune_all(form)
+    assert isinstance(board, Leaderboard)
+    return board
+
+
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.parametrize(
+    "kind",
+    ["bert", "llama", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind not in ("bert", "llama"))],
+)
+def test_a_folder_is_fine_tuned_asked_and_written_again(
+    world: tuple[str, str], store: str, tmp_path: Path, kind: str
+) -> None:
+    """Its weights are the folder's to the bit, and its own logits those of the folder that it leaves as."""
+    folder, found = foreign(tmp_path / f"my-{kind}", kind), Store(store)
+    row = tuned(world, store, str(folder)).rows[0]
+    assert row.name.startswith(f"my-{kind} imported ")
+    assert set(row.percent) == {"rte", "storycloze"}
+    artifact = pretrained_model(found, f"my-{kind}")
+    assert checkpoint_label(found, artifact).startswith(f"{artifact.short} imported my-{kind}, ")
+    answer = next(predict(found, "rte", "latest", [json.dumps(PAIR).encode()]))
+    assert sum(answer["probabilities"].values()) == pytest.approx(1)
+
+    export(found, artifact.short, "hugging-face", str(tmp_path / "out"))
+    auto = transformers.AutoModelForCausalLM if KINDS[kind][0] == "CausalLM" else transformers.AutoModel
+    theirs, again = (auto.from_pretrained(path, dtype=torch.float32).eval() for path in (folder, tmp_path / "out"))
+    ids = torch.tensor([[5, 9, 40, 7, 3, 12, 60, 2]])
+    with torch.no_grad():
+        torch.testing.assert_close(again(ids)[0], theirs(ids)[0], atol=1e-6, rtol=0)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    text = "The cat's\tmat  [SEP] naïve 中 <s>"
+    assert words.encode(text, add_special_tokens=False) == Tokenizer.load(folder).encode(text)
+
+
+def test_an_imported_model_has_a_name_an_origin_and_no_second_name(store: str, shelf: Store, tmp_path: Path) -> None:
+    folder = foreign(tmp_path / "anna", "bert")
+    (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# Anna\n", encoding="utf-8")
+    model = import_model.fn(shelf, str(folder))
+    counts = ImportedCounts.of(shelf, model)
+    assert (counts.name, counts.address, counts.licence) == ("anna", str(folder), "apache-2.0")
+    assert (counts.padding_rows, [line.split()[1] for line in counts.files]) == (
+        3,
+        ["config.json", "model.safetensors"],
+    )
+    assert import_model.fn(shelf, str(folder)) == model
+    with pytest.raises(InputError, match=rf"^--name bella: found {model.short} imported as anna$"):
+        import_model.fn(shelf, str(folder), "bella")
+    with pytest.raises(InputError, match="^--name latest: expected letters"):
+        import_model.fn(shelf, str(folder), "latest")
+    other = foreign(tmp_path / "elsewhere" / "anna", "electra")
+    with pytest.raises(InputError, match="^--name anna: found another model of this name in "):
+        import_model.fn(shelf, str(other), "anna")
+    second = ImportedCounts.of(shelf, import_model.fn(shelf, str(other))).name
+    assert second.startswith("anna-")
+    assert any_model(shelf, "anna") == any_model(shelf, model.url) == any_model(shelf, model.short) == model
+    assert [line.split()[1:3] for line in checkpoints_of(shelf)[1:]].count(["imported", "anna,"]) == 1
+
+
+def test_what_is_no_model_is_refused_in_one_line(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["import", str(tmp_path / "empty"), "--store", store]) == 2
+    assert "found no model, expected a folder with config.json and model.safetensors or" in capsys.readouterr().err
+    assert main(["finetune", "rte", "--checkpoint", str(tmp_path / "empty"), "--store", store]) == 2
+    assert "found no model there, expected a folder with config.json and" in capsys.readouterr().err
+    assert main(["pipeline", "--checkpoint", "anna", "--family", "bert", "--store", store]) == 2
+    expected = "--family: nothing is pre-trained with --checkpoint; expected no such option"
+    assert expected in capsys.readouterr().err
+
+
+def test_the_import_command_prints_the_address_and_what_may_follow(
+    store: str, shelf: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", str(foreign(tmp_path / "carla", "gpt2")), "--name", "clara", "--store", store]) == 0
+    out, err = capsys.readouterr()
+    model = pretrained_model(shelf, "clara")
+    assert out.strip() == model.url
+    assert "gptmill finetune TASK --checkpoint clara" in err
+    folder, words = model_files(model)
+    assert (folder / "model.safetensors").is_file()
+    assert Tokenizer.load(words).n_vocab > 100
