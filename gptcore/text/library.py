@@ -14,7 +14,6 @@ between the two; a decoder's puts nothing around a text, or something before it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -68,10 +67,12 @@ class LibraryTokenizer(Tokenizer):
         _check_agreement(parsed, settings, name)
         try:
             self._library = library = tokenizers.Tokenizer.from_str(document)
-            library.encode("a \U0010fffd")  # with a character that hardly any vocabulary has
+            library.encode("a \U0010fffd", "a")  # with a character that hardly any vocabulary has
             settings = {**(library.padding or {}), **{key: said for key, said in settings.items() if said is not None}}
             named = list(_named_tokens(settings))
-        except Exception as error:
+        except BaseException as error:  # a panic of Rust's is no Exception
+            if isinstance(error, KeyboardInterrupt):
+                raise
             said = f"tokenizers {tokenizers.__version__} reads no text by it ({' '.join(str(error).split())[:200]})"
             raise InputError(f"{name} with {SETTINGS_FILE}: {said}, expected files for any text") from None
         dropout = parsed["model"].get("dropout")
@@ -94,6 +95,7 @@ class LibraryTokenizer(Tokenizer):
         pieces = {index: piece for piece, index in library.get_vocab(with_added_tokens=True).items()}
         rows = settings.get("n_vocab", settings.get("vocab_size"))  # a model may have some that are no piece's
         size = self._settings["n_vocab"] = max(1 + max(pieces), rows if type(rows) is int else 0)
+        require(size <= 1 << 20, f"{name}: found {size} ids, with the model's vocab_size, expected at most {1 << 20}")
         super().__init__({pieces.get(index, f"[unused0{index}]"): index for index in range(size)})
         self.kind = _kind(parsed, self._pieces)
 
@@ -116,12 +118,9 @@ class LibraryTokenizer(Tokenizer):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes_atomic(folder / LIBRARY_FILE, self._document.encode("utf-8"))
-        added, roles = self._library.get_added_tokens_decoder(), self.specials._asdict() if self.specials else {}
-        named = {
-            f"{role}_token": added[index].content
-            for role, index in roles.items()
-            if f"{role}_token" in _NAMED and index in added
-        }
+        added = self._library.get_added_tokens_decoder()
+        roles = zip(Specials._fields, self.specials.ids if self.specials else (), strict=False)
+        named = {f"{role}_token": added[index].content for role, index in roles if index in added}
         write_json_atomic(folder / SETTINGS_FILE, {**named, **self._settings, "tokenizer_class": _GENERIC[0]})
 
     # --- what a tokenizer is ---
@@ -162,8 +161,8 @@ class LibraryTokenizer(Tokenizer):
     def digest(self) -> str:
         """SHA-256 (hex) of the file, whatever its formatting, and of the roles of its special pieces."""
         roles = {"specials": self.specials, "opening": self.opening, "ends": (self.beginning, self.end_of_text)}
-        others = {"split": self._library.encode_special_tokens, "n_vocab": self.n_vocab}
-        return sha256_json({"file": hashlib.sha256(self._document.encode()).hexdigest(), **roles, **others})
+        reads = {"tokenizer.json": self._document, "split": self._library.encode_special_tokens}
+        return sha256_json({**reads, "n_vocab": self.n_vocab, **roles})
 
     def _named(self, role: str, other: Any) -> Any:
         """The id of the piece in a role, by the settings or a usual name, or ``other``."""

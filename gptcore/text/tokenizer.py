@@ -84,10 +84,7 @@ class Tokenizer(ABC):
     kind: str
     """What people call it: "word" or "byte-level", "WordPiece" or "SentencePiece"."""
     _readers: ClassVar[list[type[Tokenizer]]] = []
-    """The classes that read a folder, in the order in which they are asked.
-
-    A file's name says more than its ending, and ``tokenizer.json`` before all others what transformers reads.
-    """
+    """The classes that read a folder, in the order in which they are asked: an ending of a file's name says least."""
     _files: ClassVar[str]
     """What a folder of a reader's kind holds, as messages call it."""
 
@@ -283,8 +280,7 @@ class Tokenizer(ABC):
     def following(self, last: int) -> Callable[[int], str]:
         """What each further id adds to a text whose last id is ``last``: a function to be called with them in turn.
 
-        It depends on the id before it, as a word's end may show only when more follows. Of a character's bytes the last
-        one adds it.
+        A word's end may show only when more follows, and a character comes with the last of its bytes.
         """
         before, pending = [last], list[int]()
 

@@ -52,6 +52,7 @@ from tasks.store.store import Store
 from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub
 from tests.gptcore.papers.prompting.test_prompt_files import XML
+from tests.gptcore.test_library import bert
 from tests.gptcore.test_passages import conll, squad
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
@@ -288,6 +289,17 @@ def _guessed(folder: Path) -> None:
         task_text(guess_task(str(file)))
 
 
+def _library(folder: Path) -> None:
+    bert().save(str(folder / "tokenizer.json"))
+    write_json_atomic(folder / "tokenizer_config.json", {"cls_token": "[CLS]", "added_tokens_decoder": {}})
+    write_json_atomic(folder / "config.json", {"model_type": "bert", "vocab_size": 200, "pad_token_id": 0})
+
+
+def _read_library(folder: Path) -> None:
+    read = Tokenizer.load(str(folder))
+    exhaust([read.encode("a cat"), read.specials, read.beginning, read.digest])
+
+
 READERS: dict[str, Reader] = {
     **{name: _task(name) for name in REGISTRY},
     **{f"{name} of the hub": _parquet(name) for name in ("rte", "stsb", "race", "snli")},
@@ -314,6 +326,7 @@ READERS: dict[str, Reader] = {
         lambda folder: SentencePieceTokenizer.train(["a cat sat on the mat"] * 2, 9).save(folder),
         lambda folder: Tokenizer.load(str(folder)).encode("a cat, 12, é"),
     ),
+    "tokenizer of the library": Reader(_library, _read_library),
     "checkpoints": Reader(_checkpointed, _read_checkpoint),
     "job of pre-training": _job("pretrain"),
     "job of fine-tuning": _job("finetune"),

@@ -373,6 +373,7 @@ def test_settings_that_say_something_else_are_refused(
         ("{", r"tokenizer\.json: line 1: not JSON"),
         ("{}", r"tokenizer\.json with tokenizer_config\.json: tokenizers \d.* reads no text by it"),
         ('{"model": {"type": "Other"}}', "reads no text by it"),
+        (Library(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str(), r"reads no text by it .*\[UNK\]"),
         ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}', "dropout = 0.1, expected none"),
     ],
 )
