@@ -53,7 +53,9 @@ class Likelihood(Protocol):
 class NetworkLikelihood:
     """A network, the Transformer or the LSTM, as a :class:`Likelihood`; in float32, on the GPU where there is one."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, opening: tuple[int, ...] = ()) -> None:
+        """:param opening: ids that stand before every context, see :attr:`Tokenizer.opening`."""
+        self._opening = opening
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model = model.to(self._device).eval()
         self.n_vocab = model.config.n_vocab
@@ -109,7 +111,8 @@ class NetworkLikelihood:
     def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[NDArray[np.int64]], list[int]]:
         """What of each pair the model has positions for, and where in it the continuation begins (>= 1)."""
         windows, firsts = [], []
-        for context, continuation in pairs:
+        for given, continuation in pairs:
+            context = [*self._opening, *given]
             ids = np.asarray([*context, *continuation], dtype=np.int64)
             cut = max(0, len(ids) - self._model.config.n_ctx - 1)  # the last id is only predicted
             windows.append(ids[cut:])

@@ -94,11 +94,7 @@ def zero_shot(
     model = load_language_model(str(model_folder))
     tokenizer.require_rows(model.config.n_vocab, str(model_folder))
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
-    likelihood = NetworkLikelihood(model)
-
-    def scored(pairs: _Pairs, progress: Callable[[int, int], object] | None) -> tuple[NDArray[Any], NDArray[Any]]:
-        return likelihood.continuations([([*tokenizer.opening, *context], rest) for context, rest in pairs], progress)
-
+    scored = NetworkLikelihood(model, tokenizer.opening).continuations
     return {
         task: run[task](functools.partial(scored, progress=_counted(progress, task)), tokenizer, datasets_url, max_rows)
         for task in tasks

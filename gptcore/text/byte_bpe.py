@@ -9,6 +9,7 @@ Layout of a vocabulary (original code): the 256 bytes; one piece a merge, in ord
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -138,6 +139,11 @@ class ByteTokenizer(BytePairTokenizer):
         :raises InputError: an id outside the vocabulary.
         """
         return b"".join(map(self._bytes.__getitem__, self._known(ids)))
+
+    def following(self, last: int) -> Callable[[int], str]:
+        """What each further id adds to a text; a character comes with the last of its bytes."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        return lambda index: decoder.decode(self.decode_bytes([index]))
 
 
 def _texts(files: Iterable[Path], progress: Callable[[int], object] | None) -> Iterator[str]:

@@ -149,8 +149,7 @@ class LibraryTokenizer(Tokenizer):
 
     @property
     def beginning(self) -> int | None:
-        index: int | None = self.opening[-1] if self.opening else self._named("bos", self.end_of_text)
-        return index
+        return self.opening[-1] if self.opening else self._named("bos", self.end_of_text)
 
     @property
     def end_of_text(self) -> int | None:

@@ -278,10 +278,7 @@ class Tokenizer(ABC):
         """
 
     def following(self, last: int) -> Callable[[int], str]:
-        """What each further id adds to a text whose last id is ``last``: a function to be called with them in turn.
-
-        A word's end may show only when more follows, and a character comes with the last of its bytes.
-        """
+        """What each further id, in turn, adds to a text whose last is ``last``; a character comes with all bytes."""
         before, pending = [last], list[int]()
 
         def add(index: int) -> str:
