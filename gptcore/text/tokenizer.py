@@ -106,7 +106,7 @@ class Tokenizer(ABC):
 
     @staticmethod
     def load(url: str | Path) -> Tokenizer:
-        """Read the tokenizer in a folder (any fsspec URL), of any kind, by our file names or those of others.
+        """Read the tokenizer in a folder (any fsspec URL): its ``tokenizer.json``, or any kind by our names or others'.
 
         :raises InputError: no such folder or files in it, a file that cannot be read or parsed, or files that do not
             make a tokenizer; names the file and the line or entry.
