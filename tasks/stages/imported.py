@@ -71,7 +71,6 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
             "revision": _revision(fs, path),
             "licence": _licence(fs, path),
             "left_out": list(stored.left_out),
-            "padding_rows": config.n_vocab - known.n_vocab,
             "files": [f"{said['sha256']}  {each}" for each, said in files.items()],
         }
 
@@ -111,5 +110,4 @@ def _made(counts: Mapping[str, Any]) -> str:
     made = ImportedCounts.parse(counts)
     named, left = (f"{made.name}, " if made.name else ""), ", ".join(made.left_out[:3])
     without = f", without {left}{' ...' if len(made.left_out) > 3 else ''}" if left else ""
-    padded = f", {made.padding_rows:,} rows for no piece" if made.padding_rows else ""
-    return f"{named}{(made.parameters or 0) / 1e6:,.1f} M parameters{padded}{without}"
+    return f"{named}{(made.parameters or 0) / 1e6:,.1f} M parameters{without}"

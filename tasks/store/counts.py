@@ -229,5 +229,3 @@ class ImportedCounts(WeightsCounts):
     """The SHA-256 of each file that was read and its name, as sha256sum prints them."""
     left_out: Sequence[str] = ()
     """Tensors of the folder that no network here has: those of heads for a task."""
-    padding_rows: int = 0
-    """How many rows of the vocabulary no piece of the tokenizer has."""

@@ -80,17 +80,14 @@ def test_an_imported_model_has_a_name_an_origin_and_no_second_name(store: str, s
     model = import_model.fn(shelf, str(folder))
     counts = ImportedCounts.of(shelf, model)
     assert (counts.name, counts.address, counts.licence) == ("anna", str(folder), "apache-2.0")
-    assert (counts.padding_rows, [line.split()[1] for line in counts.files]) == (
-        3,
-        ["config.json", "model.safetensors"],
-    )
+    assert [line.split()[1] for line in counts.files] == ["config.json", "model.safetensors"]
     assert import_model.fn(shelf, str(folder)) == model
     with pytest.raises(InputError, match=rf"^--name bella: found {model.short} imported as anna$"):
         import_model.fn(shelf, str(folder), "bella")
-    with pytest.raises(InputError, match="^--name latest: expected letters"):
+    with pytest.raises(InputError, match=r"^--name latest: expected letters"):
         import_model.fn(shelf, str(folder), "latest")
     other = foreign(tmp_path / "elsewhere" / "anna", "electra")
-    with pytest.raises(InputError, match="^--name anna: found another model of this name in "):
+    with pytest.raises(InputError, match=r"^--name anna: found another model of this name in "):
         import_model.fn(shelf, str(other), "anna")
     second = ImportedCounts.of(shelf, import_model.fn(shelf, str(other))).name
     assert second.startswith("anna-")
