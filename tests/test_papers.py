@@ -78,6 +78,7 @@ def test_the_rooms_are_those_that_the_layers_have() -> None:
         "gptbert",
         "graphs",
         "llama",
+        "modernbert",
         "prompting",
         "roberta",
         "storyworld",

@@ -47,21 +47,41 @@ class Encoder(SentenceEncoder):
     ) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config)
+        self.embeddings: Any = self._embeddings()
         self.widen = nn.Linear(config.width_of_words, config.n_embd) if config.n_embd_words is not None else None
         shared = {"attention": config.sharing in ("attention", "all")}
         shared["feed-forward"] = config.sharing in ("feed-forward", "all")
         count = {name: config.n_groups if its else config.n_layer for name, its in shared.items()}
-        self.attention = nn.ModuleList(SelfAttention(config) for _ in range(count["attention"]))
-        self.feed_forward = nn.ModuleList(FeedForward(config) for _ in range(count["feed-forward"]))
-        self.pooler = nn.Linear(config.n_embd, config.n_embd) if config.pooler else None
-        self.word_head = WordHead(config) if config.words else None
+        self.attention = nn.ModuleList(self._attention(number) for number in range(count["attention"]))
+        self.feed_forward = nn.ModuleList(self._feed_forward() for _ in range(count["feed-forward"]))
+        self.pooler = self._pooler() if config.pooler else None
+        self.word_head: Any = self._word_head() if config.words else None
         self.pair_head = nn.Linear(config.n_embd, 2) if config.pair else None
         self.replaced_head = ReplacedHead(config) if config.replaced else None
         draw_weights(self, config.init_std, generator)
         if embeddings is not None:
             self.embeddings = embeddings
         self._shared = shared
+
+    def _embeddings(self) -> nn.Module:
+        """What the first layer reads, of ids and segments; its ``words`` is a table of words."""
+        return Embeddings(self.config)
+
+    def _attention(self, number: int) -> nn.Module:
+        """The attention of a layer, with its norm."""
+        return SelfAttention(self.config)
+
+    def _feed_forward(self) -> nn.Module:
+        """A layer's position-wise network, with its norm."""
+        return FeedForward(self.config)
+
+    def _pooler(self) -> nn.Module:
+        """What the state that stands for a sequence goes through."""
+        return nn.Linear(self.config.n_embd, self.config.n_embd)
+
+    def _word_head(self) -> nn.Module:
+        """What tells words, from states and the table of words."""
+        return WordHead(self.config)
 
     def encode(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None, entities: Tensor | None = None

@@ -95,6 +95,22 @@ MADE = {
         "num_hidden_layers",
         {**ENCODER, "num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": True},
     ),
+    "modernbert": Made(
+        "ModernBert",
+        "ForMaskedLM",
+        "model.",
+        "num_hidden_layers",
+        {
+            **ENCODER,
+            "local_attention": 6,
+            "pad_token_id": 1,
+            "bos_token_id": 2,
+            "eos_token_id": 0,
+            "cls_token_id": 2,
+            "sep_token_id": 0,
+            "classifier_pooling": "mean",
+        },
+    ),
     "openai-gpt": Made("OpenAIGPT", "LMHeadModel", "transformer.", "n_layer", DECODER),
 }
 every = pytest.mark.parametrize("kind", MADE)
@@ -291,6 +307,7 @@ WORDS = ByteTokenizer.train(["The old king and the new queen, 12! Don't stop..."
 """A tokenizer of the families that read bytes."""
 OF_BYTES = {
     "roberta": ("MultipleChoice", "QuestionAnswering", "SequenceClassification", "TokenClassification"),
+    "modernbert": ("MultipleChoice", "SequenceClassification"),
     **dict.fromkeys(("llama", "llama with biases", "mistral", "qwen2", "qwen3"), ()),
 }
 
@@ -313,7 +330,7 @@ FORMS = {"MultipleChoice": "choices", "QuestionAnswering": "span", "TokenClassif
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in OF_BYTES.items() for name in names])
 def test_a_classifier_is_written_as_transformers_own(kind: str, name: str, tmp_path: Path) -> None:
-    written(kind, tmp_path / "theirs", "Model", vocab_size=WORDS.n_vocab)
+    written(kind, tmp_path / "theirs", "Model" if kind == "roberta" else "", vocab_size=WORDS.n_vocab)
     form = FORMS.get(name, "pair")
     n_outputs = {"choices": 1, "span": 2}.get(form, 3)
     network = load_model(str(tmp_path / "theirs")).adapt()
@@ -334,6 +351,63 @@ def test_a_classifier_is_written_as_transformers_own(kind: str, name: str, tmp_p
     expected = torch.stack([found.start_logits, found.end_logits], -1) if form == "span" else found.logits
     real = given["mask"].bool() if form in ("span", "tags") else slice(None)
     torch.testing.assert_close(ours[real], expected[real], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("network", "form", "message"),
+    [
+        ("", "tags", "transformers' modernbert has no class that reads tasks of the form tags as this model"),
+        ("Model", "pair", "it has no pooler, through which transformers' classes of modernbert read"),
+    ],
+)
+def test_a_classifier_that_no_class_of_transformers_computes_is_not_written(
+    network: str, form: str, message: str, tmp_path: Path
+) -> None:
+    written("modernbert", tmp_path / "theirs", network, vocab_size=WORDS.n_vocab)
+    model = EncoderClassificationModel.over(load_model(str(tmp_path / "theirs")).adapt(), "", Head(form, 3, 0.1))
+    with pytest.raises(InputError, match=message):
+        export_classifier(model, ("yes", "no", "maybe"), WORDS, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"layer_types": ["full_attention", "full_attention", "sliding_attention"]},
+            "layer_types: expected one of full",
+        ),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type = 'yarn', expected 'default'"),
+        ({"mlp_bias": True}, "mlp_bias = True, expected False"),
+        ({"hidden_activation": "relu"}, "model.activation = 'relu': expected one of gelu, gelu_new"),
+    ],
+)
+def test_a_modernbert_of_another_kind_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    written("modernbert", tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, **changes}))
+    with pytest.raises(InputError, match=message):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_layers_of_modernbert_see_the_whole_text_as_often_as_their_folder_says(every: int, tmp_path: Path) -> None:
+    theirs = written("modernbert", tmp_path, global_attn_every_n_layers=every)
+    torch.testing.assert_close(logits(load_model(str(tmp_path)), batch()), logits(theirs, batch()), rtol=0, atol=1e-5)
+
+
+def test_a_copy_of_modernbert_to_fine_tune_has_what_it_takes_over(tmp_path: Path) -> None:
+    written("modernbert", tmp_path)
+    model = load_model(str(tmp_path))
+    parts = sum(len(depth) for depth in model.parameters_by_depth())
+    assert parts == len(list(model.parameters()))
+    tokens = batch()["tokens"]
+    whole = model.adapt(n_ctx=20).eval()
+    assert torch.equal(whole.encode(tokens), model.encode(tokens))
+    some = model.adapt(n_transfer=2)
+    same = {name for name, tensor in some.state_dict().items() if torch.equal(tensor, model.state_dict()[name])}
+    assert {"embeddings.words.weight", "attention.1.qkv.weight", "feed_forward.1.inner.weight"} <= same
+    assert not {"attention.2.qkv.weight", "feed_forward.2.inner.weight", "pooler.dense.weight", "norm.weight"} & same
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from gptcore.text.tokenizer import Tokenizer
 
 _PARTS = ("weight", "bias")
 _POSITIONS = "embeddings.positions.weight"
-_EMBEDDINGS = {"words": "word", "positions": "position", "segments": "token_type"}
 _SAME_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "gelu_python": "gelu"}
 
 
@@ -57,8 +56,12 @@ class EncoderLayout(Layout):
     """Our settings that are no sizes -> theirs; where two of ours share one of theirs, the later one is written."""
     layer: str
     """The name of a layer in a folder, with its number for {}."""
-    qkv: tuple[str, str, str]
-    """The names of a layer's query, key and value in a folder."""
+    embeddings: Mapping[str, str]
+    """Our names of the tables and the norm before the first layer -> theirs."""
+    qkv: tuple[str, ...]
+    """The names of a layer's query, key and value in a folder, or of the three as one."""
+    biases: bool = True
+    """Whether products and norms have one."""
     sub_layers: Mapping[str, str]
     """Our names of a layer's other parts -> theirs."""
     heads: Mapping[str, str]
@@ -73,6 +76,8 @@ class EncoderLayout(Layout):
     """What the names of transformers' classes begin with."""
     classes_of_places_alone: bool = False
     """Whether those that answer for a text as a whole do not compute the same."""
+    classes_of_texts_alone: bool = False
+    """Whether those that answer for its places do not."""
     widens: str = ""
     """The name of the layer from the embeddings' width to the states' in a folder; empty: there is none."""
     shares: bool = False
@@ -90,7 +95,7 @@ class EncoderLayout(Layout):
     # --- reading ---
 
     def _tied(self) -> Mapping[str, str]:
-        words = "embeddings.word_embeddings.weight"
+        words = f"embeddings.{self.embeddings['words']}.weight"
         return {name: words if name.endswith("weight") else self.word_bias for name in self.bias_copies}
 
     def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
@@ -123,7 +128,8 @@ class EncoderLayout(Layout):
 
     def _tensors(self, config: EncoderConfig, theirs: ForeignTensors) -> dict[str, Tensor]:
         tensors = {ours: theirs.joined(its) for ours, its in self._names(config)}
-        tensors[_POSITIONS] = tensors[_POSITIONS][self.first_position :]
+        if self.first_position:
+            tensors[_POSITIONS] = tensors[_POSITIONS][self.first_position :]
         return tensors
 
     # --- writing ---
@@ -133,7 +139,8 @@ class EncoderLayout(Layout):
 
     def write_classifier(self, model: TaskNetwork, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
         form = model.row_form
-        if not form.transformers or (self.classes_of_places_alone and not form.places):
+        others = self.classes_of_texts_alone if form.places else self.classes_of_places_alone
+        if not form.transformers or others:
             raise InputError(
                 f"transformers' {self.model_type} has no class that reads tasks of the form {form.name} as this model"
             )
@@ -141,7 +148,7 @@ class EncoderLayout(Layout):
             if getattr(model, setting):
                 raise InputError(f"it was fine-tuned with finetune.{setting}, which no class of transformers has")
         places, config = form.places, model.encoder.config
-        if not (places or config.pooler) and "pooler" in self.heads:
+        if not (places or config.pooler) and any(name.startswith("pooler") for name in self.heads):
             raise InputError(f"it has no pooler, through which transformers' classes of {self.model_type} read")
         name = form.transformers_layer
         layer: dict[str, Tensor] = {}
@@ -174,7 +181,8 @@ class EncoderLayout(Layout):
         self._check(config, tokenizer)
         config, state = self._spelt_out(model, config)
         tensors = dict(layer)
-        state[_POSITIONS] = F.pad(state[_POSITIONS], (0, 0, self.first_position, 0))
+        if self.first_position:
+            state[_POSITIONS] = F.pad(state[_POSITIONS], (0, 0, self.first_position, 0))
         for ours, its in self._names(config):
             tensors |= zip(map(self._prefixed, its), state[ours].chunk(len(its)), strict=True)
         pad = {} if tokenizer.specials is None else {"pad_token_id": tokenizer.specials.pad}
@@ -245,10 +253,10 @@ class EncoderLayout(Layout):
 
     def _names(self, config: EncoderConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
         """(our name, theirs; or the three that ours is made of), theirs without the encoder's prefix."""
-        for ours, theirs in _EMBEDDINGS.items():
-            if ours != "segments" or config.n_segments:
-                yield f"embeddings.{ours}.weight", (f"embeddings.{theirs}_embeddings.weight",)
-        layers: dict[str, tuple[str, ...]] = {"embeddings.norm": ("embeddings.LayerNorm",)}
+        for ours, theirs in self.embeddings.items():
+            if ours not in ("norm", "segments") or (ours == "segments" and config.n_segments):
+                yield f"embeddings.{ours}.weight", (f"embeddings.{theirs}.weight",)
+        layers: dict[str, tuple[str, ...]] = {"embeddings.norm": (f"embeddings.{self.embeddings['norm']}",)}
         if config.n_embd_words is not None:
             layers["widen"] = (self.widens,)
         for number in range(config.n_groups if self.shares else config.n_layer):
@@ -258,9 +266,9 @@ class EncoderLayout(Layout):
                 layers[ours.replace(".", f".{number}.")] = (f"{layer}.{theirs}",)
         has = {"pooler": config.pooler, "pair_head": config.pair, "word_head": config.words}
         has["replaced_head"] = config.replaced
-        layers |= {ours: (theirs,) for ours, theirs in self.heads.items() if has[ours.partition(".")[0]]}
+        layers |= {ours: (theirs,) for ours, theirs in self.heads.items() if has.get(ours.partition(".")[0], True)}
         for ours, names in layers.items():
-            for part in _PARTS:
+            for part in _PARTS if self.biases else _PARTS[:1]:
                 yield f"{ours}.{part}", tuple(f"{name}.{part}" for name in names)
         if config.words:
             yield "word_head.bias", (self.word_bias,)

@@ -1,0 +1,1 @@
+"""ModernBERT: folders of it are read, fine-tuned and written (Warner et al. 2024)."""
