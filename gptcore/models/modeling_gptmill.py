@@ -135,12 +135,21 @@ class Theirs(nn.Module):
         self.model = AutoModel.from_config(AutoConfig.for_model(**c.trunk))
         if hasattr(self.model, "pooler"):
             self.model.pooler = None  # it is one of ours, where there is one
-        self.pooler = nn.Linear(c.n_embd, c.n_embd) if c.pooler else None
+        self.pooler: Any = nn.Linear(c.n_embd, c.n_embd) if c.pooler is True else None
+        if c.pooler == "norm":  # ModernBERT's
+            norm = nn.LayerNorm(c.n_embd, eps=c.trunk["norm_eps"], bias=False)
+            self.pooler = nn.ModuleDict({"dense": nn.Linear(c.n_embd, c.n_embd, bias=False), "norm": norm})
         self.tells_segments = c.segments
 
     def forward(self, tokens: Tensor, mask: Tensor, segments: Tensor | None, whole: bool) -> Tensor:
         marks = {"token_type_ids": segments} if self.tells_segments else {}
         return self.model(tokens, attention_mask=mask, **marks).last_hidden_state
+
+    def pooled(self, first: Tensor) -> Tensor:
+        """What stands for sequences, [R, D], of their first states."""
+        if isinstance(self.pooler, nn.ModuleDict):
+            return self.pooler["norm"](F.gelu(self.pooler["dense"](first)))
+        return first if self.pooler is None else torch.tanh(self.pooler(first))
 
 
 KINDS = {"decoder": Decoder, "both-ways": Decoder, "recurrent": Recurrent, "transformers": Theirs}
@@ -187,8 +196,8 @@ class GptmillModel(PreTrainedModel):
         how, ends = self.config.classifier, mask.sum(1) - 1
         states = self.gpt(tokens, mask, segments, True)
         summary = states[torch.arange(len(ends), device=ends.device), ends if how["last"] else 0]
-        if isinstance(self.gpt, Theirs) and self.gpt.pooler is not None:
-            summary = torch.tanh(self.gpt.pooler(summary))
+        if isinstance(self.gpt, Theirs):
+            summary = self.gpt.pooled(summary)
         if self.layer is not None:
             summary = F.relu(self.layer(summary))
         if how["pooling"]:

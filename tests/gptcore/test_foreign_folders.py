@@ -20,7 +20,7 @@ from gptcore.base.errors import InputError
 from gptcore.models.classifier import ClassificationModel, EncoderClassificationModel, Head
 from gptcore.models.files.export import export_classifier, export_hugging_face
 from gptcore.models.files.folder import ModelFolder, weight_files
-from gptcore.models.files.layout import read_model
+from gptcore.models.files.layout import StoredModel, model_types, read_model
 from gptcore.models.incremental import open_reader
 from gptcore.models.network import LanguageModel
 from gptcore.text.byte_bpe import ByteTokenizer
@@ -354,20 +354,34 @@ def test_a_classifier_is_written_as_transformers_own(kind: str, name: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("network", "form", "message"),
-    [
-        ("", "tags", "transformers' modernbert has no class that reads tasks of the form tags as this model"),
-        ("Model", "pair", "it has no pooler, through which transformers' classes of modernbert read"),
-    ],
+    ("network", "form", "pooling"), [("", "tags", None), ("", "pair", "mean"), ("Model", "pair", None)]
 )
-def test_a_classifier_that_no_class_of_transformers_computes_is_not_written(
-    network: str, form: str, message: str, tmp_path: Path
+def test_a_modernbert_that_no_class_of_transformers_computes_brings_its_code(
+    network: str, form: str, pooling: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     written("modernbert", tmp_path / "theirs", network, vocab_size=WORDS.n_vocab)
-    model = EncoderClassificationModel.over(load_model(str(tmp_path / "theirs")).adapt(), "", Head(form, 3, 0.1))
-    with pytest.raises(InputError, match=message):
-        export_classifier(model, ("yes", "no", "maybe"), WORDS, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    below = load_model(str(tmp_path / "theirs")).adapt()
+    model = EncoderClassificationModel.over(below, "", Head(form, 3, 0.1, pooling)).eval()
+    export_classifier(model, task_of(form, ("yes", "no", "maybe")), {}, WORDS, tmp_path / "out")
+    kind = "AutoModelForTokenClassification" if form == "tags" else "AutoModelForSequenceClassification"
+    theirs = getattr(transformers, kind).from_pretrained(tmp_path / "out", trust_remote_code=True).eval()
+    given = batch()
+    real = given["mask"].bool()
+    with torch.no_grad():
+        found = theirs(given["tokens"], attention_mask=given["mask"]).logits
+        ours, _ = model(given["tokens"][:, None], torch.zeros(1), mask=real[:, None])
+    torch.testing.assert_close(ours[real] if form == "tags" else ours, found[real] if form == "tags" else found)
+
+
+def natively(folder: Path) -> StoredModel:
+    """What our own network reads of a folder, whether or not another one reads what it refuses."""
+    settings = json.loads((folder / "config.json").read_text())
+    family = model_types()[settings["model_type"]]
+    stored: StoredModel = family.part("layout").read(
+        ModelFolder(str(folder)), settings, family.part("config")(family=family.name)
+    )
+    return stored
 
 
 @pytest.mark.parametrize(
@@ -387,7 +401,7 @@ def test_a_modernbert_of_another_kind_is_refused(changes: dict[str, Any], messag
     settings = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**settings, **changes}))
     with pytest.raises(InputError, match=message):
-        load_model(str(tmp_path))
+        natively(tmp_path)
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
@@ -434,7 +448,7 @@ def test_what_a_decoder_of_llamas_kind_computes_otherwise_is_refused(
         load_model(str(tmp_path))
         return
     with pytest.raises(InputError, match=message):
-        load_model(str(tmp_path))
+        natively(tmp_path)
 
 
 def test_a_head_of_its_own_tells_words_wherever_words_are_told(tmp_path: Path) -> None:

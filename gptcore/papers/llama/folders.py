@@ -14,7 +14,7 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
 from gptcore.base.tables import read_table
 from gptcore.models.files.folder import Exported
-from gptcore.models.files.layout import ForeignTensors, Layout, check_tokenizer
+from gptcore.models.files.layout import ForeignTensors, Layout, OtherNetwork, check_tokenizer
 from gptcore.papers.llama.config import LlamaConfig
 from gptcore.text.tokenizer import Tokenizer
 
@@ -46,11 +46,14 @@ class LlamaLayout(Layout):
         turns = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
         rope = checked_object(turns, f"{where}: rope_parameters", "a JSON object")
         scaling = rope.get("rope_type", rope.get("type", "default"))
-        require(scaling == "default", f"{where}: rope_type = {scaling!r:.60}, expected 'default'")
+        if scaling != "default":
+            raise OtherNetwork(f"{where}: rope_type = {scaling!r:.60}, expected 'default'")
         used = kind == "mistral" or settings.get("use_sliding_window")
         window, n_ctx = settings.get("sliding_window") if used else None, settings["max_position_embeddings"]
         if window is not None and not (isinstance(window, int) and window >= n_ctx):
-            raise InputError(f"{where}: sliding_window = {window!r:.60}, expected null, or at least {n_ctx} positions")
+            raise OtherNetwork(
+                f"{where}: sliding_window = {window!r:.60}, expected null, or at least {n_ctx} positions"
+            )
         n_special, tied = settings.get("n_special", 0), settings["tie_word_embeddings"]
         require(isinstance(n_special, int), f"{where}: n_special: found {n_special!r:.60}, expected int")
         width = settings.get("head_dim")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
 from gptcore.base.tables import read_table
 from gptcore.models.files.encoders import EncoderLayout
-from gptcore.models.files.layout import ForeignTensors
+from gptcore.models.files.layout import ForeignTensors, OtherNetwork
 from gptcore.papers.modernbert.config import ModernBertConfig
 
 _WHOLE, _NEAR = "full_attention", "sliding_attention"
@@ -27,12 +26,13 @@ class ModernBertLayout(EncoderLayout):
         if kinds:
             every = whole[1] if len(whole) > 1 else len(kinds)
         if not isinstance(every, int) or every < 1 or (kinds and kinds != _kinds(len(kinds), every)):
-            raise InputError(f"{where}: layer_types: expected one of {_WHOLE} and others of {_NEAR} by turns")
+            raise OtherNetwork(f"{where}: layer_types: expected one of {_WHOLE} and others of {_NEAR} by turns")
         turns = checked_object(settings.get("rope_parameters") or {}, f"{where}: rope_parameters", "a JSON object")
         for ours, (kind, older) in _THETAS.items():
             its = checked_object(turns.get(kind) or {}, f"{where}: rope_parameters: {kind}", "a JSON object")
             scaling = its.get("rope_type", "default")
-            require(scaling == "default", f"{where}: rope_type = {scaling!r:.60}, expected 'default'")
+            if scaling != "default":
+                raise OtherNetwork(f"{where}: rope_type = {scaling!r:.60}, expected 'default'")
             fields[ours] = its.get("rope_theta", settings.get(older, getattr(ModernBertConfig, ours)))
         pooler = "head.dense.weight" in theirs
         return fields | {"global_every": every, "pooler": pooler, "words": pooler and fields["words"]}
