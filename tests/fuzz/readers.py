@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from flows.forms.readers import config_file
 from flows.servers.environment import read_stack
@@ -18,6 +19,7 @@ from flows.upkeep.place import chosen
 from gptcore.base.files import write_json_atomic
 from gptcore.base.settings import recorded
 from gptcore.config import EncoderConfig, LSTMConfig, ModelConfig, preset_named
+from gptcore.config.network import network_config
 from gptcore.data.shards import Shards, write_shards
 from gptcore.evaluation.submission import SUBMISSION
 from gptcore.machine.process import read_job
@@ -36,6 +38,7 @@ from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.papers.prompting.tasks import PROMPT_TASKS
 from gptcore.papers.storyworld.beyond import prompted
 from gptcore.papers.storyworld.formats import Writer
+from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.corpus import build_corpus
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.sources import RawCorpus
@@ -274,6 +277,24 @@ def _encoder(folder: Path) -> None:
     export_hugging_face(Encoder(shape), words, folder)
 
 
+def _sharded_encoder(folder: Path) -> None:
+    _encoder(folder)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = {name: f"model-{number % 2}.safetensors" for number, name in enumerate(tensors)}
+    for shard in {*names.values()}:
+        save_file({name: tensor for name, tensor in tensors.items() if names[name] == shard}, folder / shard)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
+def _written(family: str, **changes: Any) -> Callable[[Path], None]:
+    """Writes a folder of Hugging Face's of a family that reads bytes."""
+    words = ByteTokenizer.train(["a cat sat on the mat"] * 2, 9)
+    shape = {"n_vocab": words.n_vocab, "n_ctx": 8, "n_layer": 2, "n_head": 2, "n_embd": 8, "n_inner": 16}
+    config = network_config({**shape, **changes, "family": family})
+    return lambda folder: export_hugging_face(build_model(config), words, folder)
+
+
 def _minimal_pairs(folder: Path) -> None:
     for paradigm in PARADIGMS:
         exhaust(read_paradigm(str(folder), paradigm))
@@ -339,6 +360,9 @@ READERS: dict[str, Reader] = {
     "fine-tuned model": Reader(lambda folder: save_model("rte", tokenizer(), folder, 8), ClassificationModel.load),
     "Hugging Face's model": Reader(_foreign, lambda folder: load_model(str(folder)), "*odel*.*"),
     "Hugging Face's encoder": Reader(_encoder, lambda folder: load_model(str(folder)), "*odel*.*"),
+    "Hugging Face's shards": Reader(_sharded_encoder, lambda folder: load_model(str(folder)), "*odel*.*"),
+    "Llama": Reader(_written("llama", n_head_keys=1), lambda folder: load_model(str(folder)), "config.json"),
+    "ModernBERT": Reader(_written("modernbert"), lambda folder: load_model(str(folder)), "config.json"),
     "released model": Reader(_released, lambda folder: load_model(str(folder))),
     "metrics of a job": Reader(_metrics, lambda folder: MetricsTail(folder / "metrics.jsonl").read()),
     "list of a backup": Reader(_backed_up, _read_backup, "backups/*"),

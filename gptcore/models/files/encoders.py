@@ -107,7 +107,7 @@ class EncoderLayout(Layout):
         if fields.get("norm_eps") == ENCODER_EPSILON:
             del fields["norm_eps"]
         activation = fields.get("activation", "gelu")
-        fields["activation"] = _SAME_ACTIVATIONS.get(activation, activation)
+        fields["activation"] = _SAME_ACTIVATIONS.get(str(activation), activation)
         narrow = settings.get("embedding_size", fields["n_embd"])
         if self.shares or (self.widens and narrow != fields["n_embd"]):
             fields["n_embd_words"] = narrow
@@ -256,22 +256,27 @@ class EncoderLayout(Layout):
         for ours, theirs in self.embeddings.items():
             if ours not in ("norm", "segments") or (ours == "segments" and config.n_segments):
                 yield f"embeddings.{ours}.weight", (f"embeddings.{theirs}.weight",)
-        layers: dict[str, tuple[str, ...]] = {"embeddings.norm": (f"embeddings.{self.embeddings['norm']}",)}
-        if config.n_embd_words is not None:
-            layers["widen"] = (self.widens,)
-        for number in range(config.n_groups if self.shares else config.n_layer):
-            layer = self.layer.format(number)
-            layers[f"attention.{number}.qkv"] = tuple(f"{layer}.{name}" for name in self.qkv)
-            for ours, theirs in self.sub_layers.items():
-                layers[ours.replace(".", f".{number}.")] = (f"{layer}.{theirs}",)
-        has = {"pooler": config.pooler, "pair_head": config.pair, "word_head": config.words}
-        has["replaced_head"] = config.replaced
-        layers |= {ours: (theirs,) for ours, theirs in self.heads.items() if has.get(ours.partition(".")[0], True)}
-        for ours, names in layers.items():
+        for ours, names in self._layers(config):
             for part in _PARTS if self.biases else _PARTS[:1]:
                 yield f"{ours}.{part}", tuple(f"{name}.{part}" for name in names)
         if config.words:
             yield "word_head.bias", (self.word_bias,)
+
+    def _layers(self, config: EncoderConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The same of what has a weight and, mostly, a bias; one by one, as settings may count any number of layers."""
+        yield "embeddings.norm", (f"embeddings.{self.embeddings['norm']}",)
+        if config.n_embd_words is not None:
+            yield "widen", (self.widens,)
+        for number in range(config.n_groups if self.shares else config.n_layer):
+            layer = self.layer.format(number)
+            yield f"attention.{number}.qkv", tuple(f"{layer}.{name}" for name in self.qkv)
+            for ours, theirs in self.sub_layers.items():
+                yield ours.replace(".", f".{number}."), (f"{layer}.{theirs}",)
+        has = {"pooler": config.pooler, "pair_head": config.pair, "word_head": config.words}
+        has["replaced_head"] = config.replaced
+        for ours, theirs in self.heads.items():
+            if has.get(ours.partition(".")[0], True):
+                yield ours, (theirs,)
 
 
 _TABLES = read_table(__file__, "encoders.toml")

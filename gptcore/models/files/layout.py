@@ -244,7 +244,7 @@ def _read_foreign(folder: ModelFolder, settings: Mapping[str, Any]) -> StoredMod
     kind, theirs = settings.get("model_type"), model_types()
     refused = InputError(f"{folder.at('config.json')}: model_type = {kind!r}, expected {' or '.join(theirs)}")
     try:
-        if kind in theirs:
+        if isinstance(kind, str) and kind in theirs:
             return _read_as(theirs[kind], folder, settings)
     except OtherNetwork as error:
         refused = error

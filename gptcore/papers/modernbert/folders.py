@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gptcore.base.errors import require
 from gptcore.base.files import checked_object
 from gptcore.base.tables import read_table
 from gptcore.models.files.encoders import EncoderLayout
@@ -21,6 +22,7 @@ class ModernBertLayout(EncoderLayout):
     def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
         fields = super()._settings_of(settings, theirs, where)
         kinds = settings.get("layer_types") or []
+        require(isinstance(kinds, list), f"{where}: layer_types: found {kinds!r:.60}, expected a list")
         whole = [number for number, kind in enumerate(kinds) if kind == _WHOLE]
         every = settings.get("global_attn_every_n_layers", 3)
         if kinds:
