@@ -188,7 +188,9 @@ def export(options: argparse.Namespace) -> None:
     there = options.out and "://" not in options.out
     require(there, f"--out: found {options.out!r}, expected a new folder on this machine")
     from flows.cli.files import exported_to
+    from gptcore.base.hub import HubModel
 
+    hub = HubModel.at(options.push) if options.push else None
     with exported_to(out, options.force) as made:
         store = _look_up_model(options)
         from flows.inference import export
@@ -196,6 +198,8 @@ def export(options: argparse.Namespace) -> None:
         lines = export(store, options.model, options.format, str(made), options.tokenizer, options.int8)
     for line in lines:
         print(line.replace(str(made), str(out)))
+    if hub is not None:
+        print(hub.push(out))
 
 
 def leaderboard(options: argparse.Namespace) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +42,7 @@ from tasks.tracking.pyfunc import TaskPredictor, write_mlmodel
 from tasks.tracking.tracker import Tracker
 from tests.expected import expected as table_of
 from tests.flows.world import with_blimp
+from tests.gptcore.hub_uploads import hub_of_uploads
 from tests.gptcore.tiny_glue import save_model, tokenizer
 
 ROW = [b'{"premise": "the cat sat", "hypothesis": "the cat"}\n']
@@ -344,6 +348,53 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_looked_up(sh
     ):
         assert main(["export", "--model", "latest", "--store", shelf.store.url, "--out", out]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_an_export_goes_to_a_branch_of_the_hub(shelf, tmp_path):
+    model, out = shelf.finetune("rte", shelf.checkpoint), tmp_path / "out"
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from flows.cli.main import main; sys.exit(main(sys.argv[1:]))",
+        "export",
+    ]
+    command += ["--model", model.short, "--store", shelf.store.url, "--push", "hf://me/mine@chck_1M"]
+    with hub_of_uploads() as hub:
+        alone = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        done, refused = (
+            subprocess.run(
+                [*command, "--out", str(folder)],
+                env={**alone, "HF_TOKEN": token},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for folder, token in ((out, hub.token), (tmp_path / "again", "hf_wrong"))
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{hub.url}/me/mine/commit/1"
+    assert hub.files["me/mine@chck_1M"] == {path.name: path.read_bytes() for path in out.iterdir()}
+    assert refused.returncode == 1
+    (line,) = [line for line in refused.stderr.splitlines() if "failed" in line]
+    assert "--push hf://me/mine@chck_1M: " in line
+    assert "401" in line
+    assert not [
+        said for run in (done, refused) for said in (run.stdout, run.stderr) if "hf_" in said.replace("hf_hub", "")
+    ]
+
+
+def test_an_upload_that_cannot_be_is_refused_before_anything_is_written(shelf, tmp_path, capsys, monkeypatch):
+    command = ["export", "--model", shelf.checkpoint.short, "--store", shelf.store.url, "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    no_token = "--push: found no token of the hub, expected HF_TOKEN in the environment or hf auth login"
+    no_address = "--push: found 'me/mine', expected hf://ORG/NAME or hf://ORG/NAME@BRANCH"
+    no_package = "--push: found no package huggingface_hub, expected pip install 'gptmill[hf]'"
+    for address, message in (("hf://me/mine", no_token), ("me/mine", no_address), ("hf://me/mine", no_package)):
+        if message == no_package:
+            monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+        assert main([*command, "--push", address]) == 2
+        assert capsys.readouterr().err == f"gptmill: error: {message}\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_nightly_prediction_replaces_yesterdays_once_it_is_whole(shelf, tmp_path, capsys):
