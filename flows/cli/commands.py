@@ -188,9 +188,10 @@ def export(options: argparse.Namespace) -> None:
     there = options.out and "://" not in options.out
     require(there, f"--out: found {options.out!r}, expected a new folder on this machine")
     from flows.cli.files import exported_to
-    from gptcore.base.hub import HubModel
+    from gptcore.base.hub import push, require_hub
 
-    hub = HubModel.at(options.push) if options.push else None
+    if options.push:
+        require_hub(options.push)
     with exported_to(out, options.force) as made:
         store = _look_up_model(options)
         from flows.inference import export
@@ -198,8 +199,8 @@ def export(options: argparse.Namespace) -> None:
         lines = export(store, options.model, options.format, str(made), options.tokenizer, options.int8)
     for line in lines:
         print(line.replace(str(made), str(out)))
-    if hub is not None:
-        print(hub.push(out))
+    if options.push:
+        print(push(out, options.push))
 
 
 def leaderboard(options: argparse.Namespace) -> None:

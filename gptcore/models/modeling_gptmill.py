@@ -15,15 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, GenerationMixin, PretrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    CausalLMOutput,
-    MaskedLMOutput,
-    MultipleChoiceModelOutput,
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import modeling_outputs as outputs
 
 from .ngrams import NGrams
 
@@ -183,7 +175,7 @@ class GptmillModel(PreTrainedModel):
 
     def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> Any:
         """What the model gives for ids, 1 for each that is no padding, and numbers of segments: [B, T] each."""
-        return BaseModelOutput(self.states(tokens, mask, segments))
+        return outputs.BaseModelOutput(self.states(tokens, mask, segments))
 
     def states(self, tokens: Tensor, mask: Tensor, segments: Tensor | None, whole: bool = True) -> Tensor:
         """The states of all positions, [R, T, D], of sequences read as a whole where the network can."""
@@ -230,24 +222,24 @@ class GptmillForCausalLM(GptmillModel, GenerationMixin):
         mask = None if attention_mask is None else attention_mask[:, -room:]
         return {"input_ids": input_ids[:, -room:], "attention_mask": mask}
 
-    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> CausalLMOutput:
+    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> outputs.CausalLMOutput:
         states = self.states(tokens, mask, None, whole=False)
-        return CausalLMOutput(logits=states @ self.gpt.tokens.weight.T)
+        return outputs.CausalLMOutput(logits=states @ self.gpt.tokens.weight.T)
 
 
 class GptmillForMaskedLM(GptmillModel):
     """GPT-BERT's logits of hidden words, each from the state before it."""
 
-    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> MaskedLMOutput:
+    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> outputs.MaskedLMOutput:
         states = self.states(tokens, mask, segments)
         before = torch.cat([states[:, :1], states[:, :-1]], 1)
-        return MaskedLMOutput(logits=before @ self.gpt.tokens.weight.T)
+        return outputs.MaskedLMOutput(logits=before @ self.gpt.tokens.weight.T)
 
 
 class GptmillForSequenceClassification(GptmillModel):
     """Logits of classes; of a graded task the score itself, which is the mean of its classes."""
 
-    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> SequenceClassifierOutput:
+    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> outputs.SequenceClassifierOutput:
         how = self.config.classifier
         tokens, mask, segments = padding_last(tokens, mask, segments)
         summary, words = self.told(tokens, mask, segments)
@@ -259,28 +251,28 @@ class GptmillForSequenceClassification(GptmillModel):
             low, high = how["score_range"]
             classes = torch.arange(low, high + 1, device=logits.device, dtype=logits.dtype)
             logits = (logits.softmax(-1) * classes).sum(-1, keepdim=True)
-        return SequenceClassifierOutput(logits=logits)
+        return outputs.SequenceClassifierOutput(logits=logits)
 
 
 class GptmillForMultipleChoice(GptmillModel):
     """Logits of the choices [B, C], each of which is a sequence of its own: ids [B, C, T]."""
 
-    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> MultipleChoiceModelOutput:
+    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> outputs.MultipleChoiceModelOutput:
         flat = None if segments is None else segments.flatten(0, 1)
         summary, words = self.told(*padding_last(tokens.flatten(0, 1), mask.flatten(0, 1), flat))
-        return MultipleChoiceModelOutput(logits=(self.head(summary) + words).view(tokens.shape[:2]))
+        return outputs.MultipleChoiceModelOutput(logits=(self.head(summary) + words).view(tokens.shape[:2]))
 
 
 class GptmillForTokenClassification(GptmillModel):
     """Logits of each position's tags, of which those at the first piece of each word mean something."""
 
-    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> TokenClassifierOutput:
-        return TokenClassifierOutput(logits=self.head(self.states(tokens, mask, segments)))
+    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> outputs.TokenClassifierOutput:
+        return outputs.TokenClassifierOutput(logits=self.head(self.states(tokens, mask, segments)))
 
 
 class GptmillForQuestionAnswering(GptmillModel):
     """Logits of an answer's start and end at each position; the first one stands for no answer."""
 
-    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> QuestionAnsweringModelOutput:
+    def answer(self, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> outputs.QuestionAnsweringModelOutput:
         places = self.head(self.states(tokens, mask, segments)).masked_fill(mask[..., None] == 0, -torch.inf)
-        return QuestionAnsweringModelOutput(start_logits=places[..., 0], end_logits=places[..., 1])
+        return outputs.QuestionAnsweringModelOutput(start_logits=places[..., 0], end_logits=places[..., 1])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from gptcore import load_model
 from gptcore.config import network_config
@@ -19,7 +20,10 @@ from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
 from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
 from gptcore.models.encoder import Encoder
+from gptcore.models.files import export
+from gptcore.models.files.encoders import EncoderLayout
 from gptcore.models.files.export import export_classifier, export_hugging_face
+from gptcore.models.files.layout import Layout
 from gptcore.models.network import build_model
 from gptcore.nlu import TaskSpec, task_spec
 from gptcore.nlu.forms import form_of
@@ -31,7 +35,7 @@ from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
 from gptcore.training.decision import move_decision
-from tests.gptcore.tiny_tasks import random_ngrams
+from tests.gptcore.tiny_tasks import random_ngrams, task_of
 
 TEXT = ["the old king and the new queen , 12 ! do n't stop . the cake is here ."] * 3
 HOSTILE = [
@@ -76,6 +80,8 @@ class Tuned:
     ngrams: int = 0
     shift: float = 0.0
     several: bool = False
+    native: bool = False
+    """Whether what is below the heads is transformers' own, also of a family whose network the code has."""
     cut: str | bool = False
     """How transformers cuts a row that is too long, of which there is one where this says so."""
 
@@ -95,7 +101,7 @@ class Tuned:
         outputs = form_of(spec).n_outputs(spec)
         kind: Any = EncoderClassificationModel if encoder else ClassificationModel
         model = kind(below.adapt() if encoder else below, spec.form, outputs, 0.1, pooling=self.pooling).eval()
-        torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(9))
+        torch.nn.init.normal_(model.head.weight, std=0.3, generator=torch.Generator().manual_seed(9))
         if self.ngrams:
             delimiter = tokenizer.specials.sep if tokenizer.specials else tokenizer.n_vocab + 1
             model.ngrams = random_ngrams(
@@ -136,6 +142,12 @@ TUNED = {
     "best, a premise and a hypothesis": Tuned("gpt2", "bytes", "mnli", BEST, ngrams=3, cut="only_first"),
     "best of GPT-1": Tuned("gpt", "word", "sst2", BEST, ngrams=3),
     "best, choices": Tuned("gpt2", "bytes", "storycloze", BEST, "ForMultipleChoice", ngrams=3),
+    "GPT-2 of transformers, a pair in both orders": Tuned(
+        "gpt2", "bytes", "mrpc", SHAPE, pooling="mean", ngrams=1, native=True
+    ),
+    "choices of transformers' GPT-1": Tuned(
+        "gpt", "word", "storycloze", {**SHAPE, "n_inner": 64}, "ForMultipleChoice", native=True
+    ),
     "GPT-1": Tuned("gpt", "word", "mrpc", {**SHAPE, "n_inner": 64}),
     "GPT-BERT": Tuned("gptbert", "bytes", "rte", SHAPE, ngrams=1),
     "the LSTM": Tuned("lstm", "word", "rte", {"n_embd": 16, "n_units": 24}),
@@ -188,7 +200,10 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
         requests[name] = {"folder": str(folder), **asked}
 
     for number, (name, tuned) in enumerate(TUNED.items()):
-        tuned.write(home / f"tuned{number}")
+        with pytest.MonkeyPatch.context() as patched:
+            if tuned.native:
+                patched.setitem(export._TABLES, "all", ())
+            tuned.write(home / f"tuned{number}")
         ask(f"tuned {name}", home / f"tuned{number}" / "theirs", auto=tuned.auto, rows=tuned.rows(), cut=tuned.cut)
     for number, (name, (family, words, settings, auto)) in enumerate(LANGUAGE.items()):
         export_hugging_face(network(family, words, **settings), WORDS[words], home / f"lm{number}")
@@ -221,7 +236,7 @@ def test_a_pipeline_of_transformers_answers_as_predict_does(name: str, answered:
         else:
             assert its == pytest.approx(mine["probabilities"], abs=1e-5)
     assert len({json.dumps(answer) for answer in ours}) == len(ours), "or they would say little"
-    if FAMILIES[TUNED[name].family].custom_code:
+    if not (TUNED[name].native or FAMILIES[TUNED[name].family].places):
         assert TUNED[name].ours(folder) == ours, "the folder is one of ours, too"
 
 
@@ -270,3 +285,26 @@ def test_the_code_of_a_folders_readme_runs(name: str, answered: Callable[[str], 
         assert all(label in said and label in text for label in spec.told_labels)
     else:
         assert said
+
+
+@pytest.mark.parametrize("form", ["span", "tags"])
+def test_places_over_a_network_of_transformers(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of families whose layout writes no classifier."""
+    monkeypatch.setattr(EncoderLayout, "write_classifier", Layout.write_classifier)
+    labels = ("O", "B", "I") if form == "tags" else ()
+    model = EncoderClassificationModel(
+        network("bert", "pieces", **SHAPE).adapt(), form, 2 + (form == "tags"), 0.1
+    ).eval()
+    torch.nn.init.normal_(model.head.weight)
+    export_classifier(model, task_of(form, labels), {}, WORDS["pieces"], tmp_path)
+    auto: Any = {
+        "span": transformers.AutoModelForQuestionAnswering,
+        "tags": transformers.AutoModelForTokenClassification,
+    }
+    theirs = auto[form].from_pretrained(tmp_path, trust_remote_code=True).eval()
+    given = {name: torch.tensor(value) for name, value in ids("pieces").items()}
+    tokens, mask = given["input_ids"][[0, 2]], given["attention_mask"][[0, 2]]
+    found = theirs(tokens, attention_mask=mask)
+    logits = found.logits if form == "tags" else torch.stack([found.start_logits, found.end_logits], -1)
+    expected, _ = model(tokens[:, None], torch.zeros(1), mask=mask[:, None].bool())
+    torch.testing.assert_close(logits[mask.bool()], expected[mask.bool()], rtol=1e-5, atol=1e-5)

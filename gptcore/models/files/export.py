@@ -42,24 +42,12 @@ def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, fo
     """Write a language model, or an encoder, and its tokenizer; see also :mod:`gptcore.models.files.library`.
 
     The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
-    exported tokenizer, or the marks around titles of papers; its linear layer has no counterpart there and stays
-    behind. An `original` model drops its embedding table, transformers the sum of token and position: the two agree in
-    eval mode.
-
-    The exported tokenizer has our vocabulary and merges. GPT-2's gives our ids for any text but the name of a special
-    token. GPT-1's has the ids of every word; but transformers 5 finds
-    the words by itself, as BERT does, whether ftfy and spaCy are installed or not (up to version 4 it used both where
-    they were there, and then read text nearly as we do). Ids agree with ours on words of unaccented letters or digits
-    set apart by white space, with punctuation marks one at a time. They differ where transformers
-
-    * drops line breaks, which are tokens here;
-    * splits a word at every punctuation mark: "do n't" is "don ' t", "mr." is "mr .", "10.5" is "10 . 5" there, and
-      runs such as "--" and "..." are as many tokens as marks;
-    * strips accents ("naïve" becomes "naive") and repairs no mis-decoded text;
-    * reads a literal ``<unk>``, or the name of a special token, as that one id.
+    exported tokenizer, or the marks around titles of papers; its linear layer stays behind. An `original` model drops
+    its embedding table, transformers the sum of token and position: the two agree in eval mode.
 
     Where ids must be ours, for the zero-shot scores of a paper, say, encode with :class:`Tokenizer` and hand the ids
-    to the exported model.
+    to the exported model: transformers finds GPT-1's words by itself (`readme.toml` says how), and reads the name of a
+    special token as that token.
 
     :param tokenizer: the one that the model was trained with.
     :raises InputError: a tokenizer with another number of ids than the model or of another family, or a network that

@@ -49,28 +49,26 @@ def write_library(tokenizer: Tokenizer, n_special: int, folder: Path, classifies
     """
     file, names, pieces = folder / LIBRARY_FILE, ADDED_ROWS[n_special], tokenizer.specials
     said: dict[str, Any] = {"model_input_names": ["input_ids", *["token_type_ids"] * bool(pieces), "attention_mask"]}
-    if not file.is_file() and tokenizer.kind not in _TABLES:
+    if (file.is_file() and pieces) or not (file.is_file() or tokenizer.kind in _TABLES):
         return said
     said |= {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": classifies}
-    by_id, around = list(tokenizer.vocabulary), names
-    if pieces is None:
-        added = names or (by_id[tokenizer.end_of_text or 0],)  # id 0 is GPT-1's for padding
-        said |= {"pad_token": added[-1], **({"mask_token": MASK} if MASK in names else {})}
+    by_id, around, added = list(tokenizer.vocabulary), names, names
+    if pieces:
+        roles = {role: by_id[getattr(pieces, role)] for role in ("pad", "unk", "cls", "sep", "mask")}
+        around, added = (roles["cls"], roles["sep"], roles["sep"]), (*roles.values(),)
     else:
-        around = (by_id[pieces.cls], by_id[pieces.sep], by_id[pieces.sep])
-        added = tuple(by_id[index] for index in pieces)
-        said |= {f"{role}_token": name for role, name in zip(pieces._fields, added, strict=True)}
+        added = names or (by_id[tokenizer.end_of_text or 0],)  # id 0 is GPT-1's for padding
+        roles = {"pad": added[-1], **({"mask": MASK} if MASK in names else {})}
     library = Library.from_str(file.read_text("utf-8") if file.is_file() else json.dumps(_parts(tokenizer)))
     library.add_special_tokens([AddedToken(**added_token(name, names)) for name in added])
     if len(around) == len(SPECIAL_NAMES):
-        first, between, last = around
         library.post_processor = processors.TemplateProcessing(
-            single=f"{first} $A {last}",
-            pair=f"{first} $A {between} $B:1 {last}:1",
+            single=[around[0], "$A", around[2]],
+            pair=[around[0], "$A", around[1], "$B:1", f"{around[2]}:1"],
             special_tokens=[(name, library.token_to_id(name)) for name in {*around}],
         )
     library.save(str(file))
-    return said
+    return said | {f"{role}_token": name for role, name in roles.items()}
 
 
 def _parts(tokenizer: Tokenizer) -> dict[str, Any]:
