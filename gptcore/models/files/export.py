@@ -176,7 +176,7 @@ def _write(
         "max_position_embeddings": config.n_ctx,
     }
     Layout._write_files(folder, tensors, settings, tokenizer, {"model_max_length": config.n_ctx})
-    words = write_library(tokenizer, config.n_special, folder, "CausalLM" not in classes)
+    words = write_library(tokenizer, config, folder, "CausalLM" not in classes)
     file = folder / SETTINGS_FILE
     write_json_atomic(file, {**read_json(file), **words})
     if "CausalLM" in classes:

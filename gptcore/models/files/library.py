@@ -14,6 +14,7 @@ from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Library
 
 from gptcore.base.tables import read_table
+from gptcore.config import NetworkConfig
 from gptcore.text.tokenizer import BytePairTokenizer, Tokenizer
 from gptcore.text.vocabulary import LIBRARY_FILE, PAPER_MARKS
 from gptcore.text.wordpiece import WordPieceTokenizer
@@ -40,14 +41,14 @@ def added_token(name: str, rows: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"content": name, **found, "special": True}
 
 
-def write_library(tokenizer: Tokenizer, n_special: int, folder: Path, classifies: bool) -> dict[str, Any]:
+def write_library(tokenizer: Tokenizer, config: NetworkConfig, folder: Path, classifies: bool) -> dict[str, Any]:
     """Write ``tokenizer.json`` beside a tokenizer's files, or complete the one that is there.
 
-    :param n_special: rows behind the vocabulary, see :data:`ADDED_ROWS`.
+    :param config: the network's, whose vocabulary may be larger; behind it stand :data:`ADDED_ROWS`.
     :param classifies: whether the name of a special token in a text is text like any other.
     :return: what the tokenizer's settings have to say beside it; SentencePiece is read as it is.
     """
-    file, names, pieces = folder / LIBRARY_FILE, ADDED_ROWS[n_special], tokenizer.specials
+    file, names, pieces = folder / LIBRARY_FILE, ADDED_ROWS[config.n_special], tokenizer.specials
     said: dict[str, Any] = {"model_input_names": ["input_ids", *["token_type_ids"] * bool(pieces), "attention_mask"]}
     if (file.is_file() and pieces) or not (file.is_file() or tokenizer.kind in _TABLES):
         return said
@@ -60,6 +61,8 @@ def write_library(tokenizer: Tokenizer, n_special: int, folder: Path, classifies
         added = names or (by_id[tokenizer.end_of_text or 0],)  # id 0 is GPT-1's for padding
         roles = {"pad": added[-1], **({"mask": MASK} if MASK in names else {})}
     library = Library.from_str(file.read_text("utf-8") if file.is_file() else json.dumps(_parts(tokenizer)))
+    unused = range(library.get_vocab_size(), config.n_vocab if names else 0)
+    library.add_special_tokens([f"[unused{index}]" for index in unused])
     library.add_special_tokens([AddedToken(**added_token(name, names)) for name in added])
     if len(around) == len(SPECIAL_NAMES):
         library.post_processor = processors.TemplateProcessing(
