@@ -139,12 +139,9 @@ def _below(network: Any, tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str
     inside = {f"model.{name}": value for name, value in theirs.items() if not name.startswith("pooler.")}
     pooler = {name: value for name, value in network.state_dict().items() if name.startswith("pooler.")}
     below = {name: getattr(config, name) for name in ("n_vocab", "n_special", "n_ctx", "n_embd")}
-    below |= {
-        "kind": "transformers",
-        "trunk": trunk,
-        "pooler": "norm" if "pooler.norm.weight" in pooler else bool(pooler),
-    }
-    return {**below, "segments": getattr(config, "n_segments", 0) > 1}, _prefixed("gpt", inside | pooler)
+    pools = "norm" if "pooler.norm.weight" in pooler else bool(pooler)
+    below |= {"kind": "transformers", "trunk": trunk, "pooler": pools}
+    return {**below, "segments": (trunk.get("type_vocab_size") or 0) > 1}, _prefixed("gpt", inside | pooler)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

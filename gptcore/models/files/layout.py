@@ -170,8 +170,9 @@ class Layout(ABC):
             self.write(model, tokenizer, Path(made))
             folder = ModelFolder(made)
             settings, stored = folder.object("config.json"), folder.safetensors("model.safetensors")
-        inside = (name for name in stored if name.startswith(f"{self.prefix}."))
-        return settings, {name.removeprefix(f"{self.prefix}."): stored[name] for name in inside}
+        start = f"{self.prefix}." if self.prefix else ""
+        inside = (name for name in stored if name.startswith(start))
+        return settings, {name.removeprefix(start): stored[name] for name in inside}
 
     def _check_settings(self, settings: Mapping[str, Any], where: str) -> None:
         """:raises OtherNetwork: settings of a network that computes something else."""
