@@ -204,7 +204,8 @@ def family_settings(name: Any, preset: str, where: str) -> SettingsBySection:
     if not isinstance(name, str) or name not in FAMILIES or FAMILIES[name].ablation:
         raise InputError(f"{where}: family = {name!r:.60}; {nearest(str(name), offered())}")
     family = FAMILIES[name]
-    published = family.presets.get("paper", {}) if preset == "imported" else {}
+    paper = family.presets.get("paper", {}) if preset == "imported" else {}
+    published = {section: fields for section, fields in paper.items() if section in ("finetune", "tasks")}
     layers = (family.settings, published, family.presets.get(preset, {}))
     sections = {section for layer in layers for section in layer}
     return {section: {k: v for layer in layers for k, v in layer.get(section, {}).items()} for section in sections}

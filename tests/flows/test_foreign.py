@@ -109,11 +109,12 @@ def test_what_is_no_model_is_refused_in_one_line(
 
 
 def test_the_import_command_prints_the_address_and_what_may_follow(
-    store: str, shelf: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    store = str(tmp_path / "store")
     assert main(["import", str(foreign(tmp_path / "carla", "gpt2")), "--name", "clara", "--store", store]) == 0
     out, err = capsys.readouterr()
-    model = pretrained_model(shelf, "clara")
+    model = pretrained_model(Store(store), "clara")
     assert out.strip() == model.url
     assert "gptmill finetune TASK --checkpoint clara" in err
     folder, words = model_files(model)
