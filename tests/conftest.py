@@ -23,6 +23,9 @@ _HOME = tempfile.mkdtemp(prefix="gptmill-tests-")
 # Before anything imports Prefect or MLflow: both read their homes once.
 os.environ["GPTMILL_HOME"] = _HOME
 os.environ["PREFECT_HOME"] = os.path.join(_HOME, "prefect")
+os.environ["HF_MODULES_CACHE"] = os.path.join(
+    _HOME, "modules"
+)  # code of folders, which processes would take from others
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # there are more test processes than cores
 # PYTHONDONTWRITEBYTECODE: each of some hundred processes would compile what it imports of this project.

@@ -74,6 +74,7 @@ def test_the_rooms_are_those_that_the_layers_have() -> None:
     assert {
         "abstracts",
         "analyses",
+        "auto",
         "electra",
         "gptbert",
         "graphs",

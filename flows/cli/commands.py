@@ -41,7 +41,7 @@ def import_model(options: argparse.Namespace) -> None:
     from tasks.store.counts import ImportedCounts
 
     artifact = imported(store, options.source, options.name)
-    options.model = ImportedCounts.of(store, artifact).name
+    options.model = ImportedCounts.of(store, artifact).name or artifact.short
     print(artifact.url)
 
 

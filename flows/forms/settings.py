@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptcore.base.errors import InputError
@@ -88,10 +88,38 @@ def preset_on(
     """
     network = store.manifest(checkpoint)["config"]["model"]
     family, (name, origin) = recorded_family(network), inherited(preset, checkpoint, tuned=True)
-    if preset == CHECKPOINT and (size := family.size_of(network)):
+    size = family.size_of(network) if preset == CHECKPOINT else ""
+    if size:
         overrides = {"shape": size, **overrides}
     chosen = chosen_preset(name, overrides, DEFAULT if family.ablation else family.name, from_task)
+    if name == "imported" and size not in family.columns and (factor := _PUBLISHED_WIDTH / network["n_embd"]) != 1:
+        given = {"finetune": overrides.get("finetune", {}), **overrides.get("tasks", {})}
+        chosen = _at_width(chosen, factor, {task for task, fields in given.items() if "lr" in fields})
+        origin += f", its rates times {factor:.3g} for a width of {network['n_embd']}"
+    if name == "imported":
+        tuned = chosen.finetune
+        origin += (
+            f": lr {tuned.lr:g}, {tuned.epochs} epochs of batches of {tuned.batch_size}, but where a task has its own"
+        )
     return Chosen(chosen, origin)
+
+
+_PUBLISHED_WIDTH = 768
+"""Of the networks that most published rates of fine-tuning are of."""
+
+
+def _at_width(preset: Preset, factor: float, kept: Collection[str]) -> Preset:
+    """A preset whose rates are those for another width, with which Adam's best rate falls (Yang et al. 2022, "Tensor
+    Programs V", Table 3).
+
+    :param kept: the tasks, or "finetune", whose rate a user's own settings say.
+    """
+    tasks = {
+        task: {**fields, "lr": fields["lr"] * factor} if "lr" in fields and task not in kept else fields
+        for task, fields in preset.tasks.items()
+    }
+    lr = preset.finetune.lr * (1.0 if "finetune" in kept else factor)
+    return dataclasses.replace(preset, tasks=tasks, finetune=dataclasses.replace(preset.finetune, lr=lr))
 
 
 def with_options(

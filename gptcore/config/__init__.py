@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gptcore.config.distillation import DistilConfig as DistilConfig
+from gptcore.config.network import ACTIVATIONS as ACTIVATIONS
 from gptcore.config.network import ENCODER_EPSILON as ENCODER_EPSILON
 from gptcore.config.network import LAYER_NORM_EPSILON as LAYER_NORM_EPSILON
 from gptcore.config.network import EncoderConfig as EncoderConfig

@@ -175,7 +175,7 @@ def check_dataset(
         raise InputError(
             f"{path}: encoded with tokenizer {meta['tokenizer_digest']}, the model {model} expects {tokenizer_digest}"
         )
-    require(meta["n_vocab"] <= n_vocab, f"{path}: n_vocab = {meta['n_vocab']}, the model {model} has {n_vocab}")
+    require(meta["n_vocab"] == n_vocab, f"{path}: n_vocab = {meta['n_vocab']}, the model {model} has {n_vocab}")
     return meta
 
 

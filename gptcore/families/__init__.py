@@ -154,7 +154,7 @@ def _files() -> dict[str, Path]:
 
 def _table(files: Mapping[str, Path], name: str) -> dict[str, Any]:
     """What a family's file says; one that is ``like`` another has that one's parts, settings field by field, and
-    presets where it says nothing else.
+    presets where it says nothing else, but for what it is fine-tuned by where it is imported.
     """
     own = read_table(str(files[name]), f"{name}.toml")
     if "like" not in own:
@@ -163,7 +163,8 @@ def _table(files: Mapping[str, Path], name: str) -> dict[str, Any]:
     settings = {
         section: other["settings"].get(section, {}) | fields for section, fields in own.pop("settings", {}).items()
     }
-    presets = other["presets"] | own.pop("presets", {})
+    presets = {preset: table for preset, table in other["presets"].items() if preset != "imported"}
+    presets |= own.pop("presets", {})
     return {**other, **own, "settings": other["settings"] | settings, "presets": presets}
 
 

@@ -191,13 +191,13 @@ class Tokenizer(ABC):
         return len(self._pieces)
 
     def require_rows(self, n_vocab: int, where: str) -> None:
-        """See that a model has a row for every piece; what it has beyond them pads its vocabulary.
+        """See that a model has a row for each id, and no others.
 
         :param where: what a message calls the model.
-        :raises InputError: it has fewer rows.
+        :raises InputError: it has another number of rows.
         """
-        if n_vocab < self.n_vocab:
-            raise InputError(f"{where}: found n_vocab = {n_vocab}, expected the tokenizer's {self.n_vocab} or more")
+        if n_vocab != self.n_vocab:
+            raise InputError(f"{where}: found n_vocab = {n_vocab}, expected the tokenizer's {self.n_vocab}")
 
     @property
     def specials(self) -> Specials | None:

@@ -35,8 +35,8 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
     """The language model in a folder of Hugging Face's kind (any fsspec URL), taken as it is.
 
     :param name: what the forms and the leaderboard call it; empty: what the folder is called.
-    :raises InputError: no such model, one of another kind, more pieces of the tokenizer than the model has rows; or the
-        store has the model by another name.
+    :raises InputError: no such model, one of another kind, a tokenizer of another size; or the store has the model by
+        another name.
     """
     from gptcore.models.files.folder import ModelFolder, weight_files
     from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
@@ -48,8 +48,9 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
     config = stored.config
     tokenizer = pin_own_tokenizer(store, url)
     known = TokenizerCounts.of(store, tokenizer)
-    if known.n_vocab > config.n_vocab:
-        raise InputError(f"{url}: found n_vocab = {config.n_vocab}, expected its tokenizer's {known.n_vocab} or more")
+    if known.n_vocab != config.n_vocab:
+        expected = f"expected its tokenizer's {known.n_vocab}, or a tokenizer.json, beside which it may be padded"
+        raise InputError(f"{url}: found n_vocab = {config.n_vocab}, {expected}")
     fs, path = file_system(url)
     names = ["config.json", *weight_files(ModelFolder(url))]
     files = {each: {"sha256": file_sha256(fs, f"{path}/{each}")} for each in names}

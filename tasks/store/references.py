@@ -74,7 +74,8 @@ def _named_checkpoint(store: Store, ref: str) -> Artifact | None:
     home, word = _where(store, ref, stage)
     if "/" in word:  # no artifact's address
         what = f"a folder with config.json and {' or '.join(WEIGHTS)}"
-        raise InputError(f"{ref}: found no model there, expected {what}, or an address ending in /{stage}/<digest>")
+        address = "an address ending in /pretrain/<digest> or /imported/<digest>"
+        raise InputError(f"{ref}: found no model there, expected {what}, or {address}")
     return None if word == "latest" else home.resolve(word, stage)
 
 

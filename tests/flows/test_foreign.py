@@ -21,7 +21,7 @@ from tasks.report.leaderboard import Leaderboard
 from tasks.stages.imported import import_model
 from tasks.store.counts import ImportedCounts
 from tasks.store.lineage import model_files
-from tasks.store.references import checkpoint_label
+from tasks.store.references import checkpoint_label, task_model
 from tasks.store.store import Store
 from tests.flows.foreign import KINDS, foreign
 from tests.flows.world import OVERRIDES
@@ -62,6 +62,13 @@ def test_a_folder_is_fine_tuned_asked_and_written_again(
     assert checkpoint_label(found, artifact).startswith(f"{artifact.short} imported my-{kind}, ")
     answer = next(predict(found, "rte", "latest", [json.dumps(PAIR).encode()]))
     assert sum(answer["probabilities"].values()) == pytest.approx(1)
+
+    fine_tuned = task_model(found, "rte", best=False)
+    assert fine_tuned is not None
+    export(found, fine_tuned.short, "hugging-face", str(tmp_path / "tuned"))
+    asks = transformers.pipeline("text-classification", str(tmp_path / "tuned"), trust_remote_code=True, top_k=None)
+    theirs = asks({"text": PAIR["sentence1"], "text_pair": PAIR["sentence2"]})
+    assert {each["label"]: each["score"] for each in theirs} == pytest.approx(answer["probabilities"], abs=1e-5)
 
     export(found, artifact.short, "hugging-face", str(tmp_path / "out"))
     auto = transformers.AutoModelForCausalLM if KINDS[kind][0] == "CausalLM" else transformers.AutoModel

@@ -357,9 +357,8 @@ def test_a_classifier_is_written_as_transformers_own(kind: str, name: str, tmp_p
     ("network", "form", "pooling"), [("", "tags", None), ("", "pair", "mean"), ("Model", "pair", None)]
 )
 def test_a_modernbert_that_no_class_of_transformers_computes_brings_its_code(
-    network: str, form: str, pooling: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: str, form: str, pooling: str | None, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     written("modernbert", tmp_path / "theirs", network, vocab_size=WORDS.n_vocab)
     below = load_model(str(tmp_path / "theirs")).adapt()
     model = EncoderClassificationModel.over(below, "", Head(form, 3, 0.1, pooling)).eval()
@@ -393,7 +392,7 @@ def natively(folder: Path) -> StoredModel:
         ),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type = 'yarn', expected 'default'"),
         ({"mlp_bias": True}, "mlp_bias = True, expected False"),
-        ({"hidden_activation": "relu"}, "model.activation = 'relu': expected one of gelu, gelu_new"),
+        ({"hidden_activation": "relu"}, "hidden_activation = 'relu', expected one of gelu, gelu_new"),
     ],
 )
 def test_a_modernbert_of_another_kind_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

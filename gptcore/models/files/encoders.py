@@ -22,9 +22,9 @@ from torch import Tensor
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object
 from gptcore.base.tables import read_table
-from gptcore.config import ENCODER_EPSILON, EncoderConfig
+from gptcore.config import ACTIVATIONS, ENCODER_EPSILON, EncoderConfig
 from gptcore.models.files.folder import Exported
-from gptcore.models.files.layout import ForeignTensors, Layout, check_tokenizer
+from gptcore.models.files.layout import ForeignTensors, Layout, OtherNetwork, check_tokenizer
 from gptcore.nlu.forms import Form
 from gptcore.text.tokenizer import Tokenizer
 
@@ -108,6 +108,9 @@ class EncoderLayout(Layout):
             del fields["norm_eps"]
         activation = fields.get("activation", "gelu")
         fields["activation"] = _SAME_ACTIVATIONS.get(str(activation), activation)
+        if isinstance(activation, str) and fields["activation"] not in ACTIVATIONS:
+            name = self.rates["activation"]
+            raise OtherNetwork(f"{where}: {name} = {activation!r}, expected one of {', '.join(ACTIVATIONS)}", name)
         narrow = settings.get("embedding_size", fields["n_embd"])
         if self.shares or (self.widens and narrow != fields["n_embd"]):
             fields["n_embd_words"] = narrow

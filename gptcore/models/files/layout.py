@@ -83,7 +83,14 @@ class ForeignTensors(Mapping[str, Tensor]):
 
 
 class OtherNetwork(InputError):
-    """A folder whose settings are of a network that computes something else than ours."""
+    """A folder whose settings are of a network that computes something else than ours.
+
+    :param setting: the one that says so, where it is one alone.
+    """
+
+    def __init__(self, message: str, setting: str = "") -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +145,11 @@ class Layout(ABC):
         """Names under which some folders repeat a tensor, as the head's matrix is the embedding -> that one's name."""
         return {}
 
-    def takes(self, settings: Mapping[str, Any]) -> bool:
-        """Whether a folder with this config.json, of a kind that no family has a network for, can be read at all."""
+    def takes(self, settings: Mapping[str, Any], odd: str = "") -> bool:
+        """Whether a folder with this config.json, which no network of ours computes, can be read all the same.
+
+        :param odd: the setting that a network of ours refused; empty: no family has a network of the kind.
+        """
         return False
 
     @abstractmethod
@@ -178,7 +188,7 @@ class Layout(ABC):
         """:raises OtherNetwork: settings of a network that computes something else."""
         for name, value in self.expected.items():
             if settings.get(name, value) != value:
-                raise OtherNetwork(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}")
+                raise OtherNetwork(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}", name)
 
     @staticmethod
     def _write_files(
@@ -208,7 +218,10 @@ def check_tokenizer(config: NetworkConfig, tokenizer: Tokenizer) -> None:
     kind: type[Tokenizer] = family.part("tokenizer")
     if not isinstance(tokenizer, (kind, LibraryTokenizer)):
         raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {family.title}")
-    tokenizer.require_rows(config.n_vocab, "model")
+    if tokenizer.n_vocab > config.n_vocab:  # rows for no piece stay as they are
+        raise InputError(
+            f"model: found n_vocab = {config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab} or more"
+        )
     rows = ", ".join(map(str, ADDED_ROWS))
     require(config.n_special in ADDED_ROWS, f"model.n_special = {config.n_special}, expected one of {rows}")
 
@@ -242,17 +255,17 @@ def _read_foreign(folder: ModelFolder, settings: Mapping[str, Any]) -> StoredMod
 
     :raises InputError: no network reads it.
     """
-    kind, theirs = settings.get("model_type"), model_types()
+    kind, theirs, setting = settings.get("model_type"), model_types(), ""
     refused = InputError(f"{folder.at('config.json')}: model_type = {kind!r}, expected {' or '.join(theirs)}")
     try:
         if isinstance(kind, str) and kind in theirs:
             return _read_as(theirs[kind], folder, settings)
     except OtherNetwork as error:
-        refused = error
+        refused, setting = error, error.setting
     for family in FAMILIES.values():
         if family.layout and family.name not in {known.name for known in theirs.values()}:
             try:
-                if family.part("layout").takes(settings):
+                if family.part("layout").takes(settings, setting):
                     return _read_as(family, folder, settings)
             except ImportError as error:
                 raise InputError(f"{refused}; or {error}") from None

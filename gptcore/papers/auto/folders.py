@@ -32,13 +32,16 @@ class WrappedLayout(Layout):
     decoders: bool
     """Whether they predict the next token."""
 
-    def takes(self, settings: Mapping[str, Any]) -> bool:
-        """Whether config.json is of a network of this kind, as transformers tells them."""
+    def takes(self, settings: Mapping[str, Any], odd: str = "") -> bool:
+        """Whether config.json is of a network of this kind, as transformers tells them, which knows its odd setting."""
         library = transformers_library()
         auto = library.models.auto.modeling_auto
         kind = str(settings.get("model_type"))
         decoder = kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-        return kind in auto.MODEL_MAPPING_NAMES and decoder == self.decoders
+        sees_ahead = odd in ("is_decoder", "add_cross_attention")
+        if kind not in auto.MODEL_MAPPING_NAMES or decoder != self.decoders or sees_ahead:
+            return False
+        return not odd or hasattr(library.AutoConfig.for_model(kind), odd)
 
     def read(self, folder: ModelFolder, settings: Mapping[str, Any], defaults: Any) -> StoredModel:
         where, library = folder.at("config.json"), transformers_library()
@@ -106,6 +109,17 @@ class WrappedLayout(Layout):
                 copy.get_output_embeddings().weight.data.copy_(model.output[:n])
         copy.save_pretrained(folder)
         tokenizer.save(folder)
+
+    def trunk(self, model: Any, tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        settings, tensors = json.loads(model.config.settings), dict(model.model.state_dict())
+        if self.decoders:
+            settings |= {"vocab_size": len(model.tokens.weight), "tie_word_embeddings": False}
+            with torch.device("meta"):
+                library = transformers_library()
+                empty = library.AutoModel.from_config(library.AutoConfig.for_model(**settings))
+            name = next(name for name, part in empty.named_modules() if part is empty.get_input_embeddings())
+            tensors[f"{name}.weight"] = model.tokens.weight
+        return settings, tensors
 
     def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
         """:raises InputError: always."""

@@ -297,7 +297,7 @@ def test_a_folder_of_hugging_faces_is_fine_tuned_as_it_is(
     assert found["abstracts-table8"].rows[0][0].startswith("pre-trained")
 
     ByteTokenizer.train(["ab ab"], 1).save(tmp_path / "gpt2")
-    with pytest.raises(InputError, match="the model has n_vocab = 307, its tokenizer 258"):
+    with pytest.raises(InputError, match="found n_vocab = 307, expected its tokenizer's 258"):
         run(papers, store, world, checkpoint=str(tmp_path / "gpt2"))
 
 
