@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,7 @@ from tasks.store.references import checkpoint_label, task_model
 from tasks.store.store import Store
 from tests.flows.foreign import KINDS, foreign
 from tests.flows.world import OVERRIDES
+from tests.gptcore.hub_server import hub_server
 
 FEW = {"finetune": {**OVERRIDES["finetune"], "max_train_rows": 24, "max_eval_rows": 12, "epochs": 1}}
 PAIR = {"sentence1": "a cat sat on the mat .", "sentence2": "the cat sat ."}
@@ -113,6 +117,19 @@ def test_what_is_no_model_is_refused_in_one_line(
     assert main(["pipeline", "--checkpoint", "anna", "--family", "bert", "--store", store]) == 2
     expected = "--family: nothing is pre-trained with --checkpoint; expected no such option"
     assert expected in capsys.readouterr().err
+
+
+def test_a_repository_of_the_hub_is_imported_with_its_commit(tmp_path: Path) -> None:
+    foreign(tmp_path / "hub" / "anna" / "tiny", "bert")
+    store = str(tmp_path / "store")
+    with hub_server(tmp_path / "hub") as endpoint:
+        environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "home")}
+        for name, code, said in (("tiny@v2", 0, "checkpoint tiny"), ("none", 2, "hf://anna/none: found no model")):
+            command = [sys.executable, "-m", "flows.cli", "import", f"hf://anna/{name}", "--store", store]
+            ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert (ended.returncode, said in ended.stderr) == (code, True), ended.stderr
+    counts = ImportedCounts.of(Store(store), pretrained_model(Store(store), "tiny"))
+    assert (counts.address, counts.revision) == ("hf://anna/tiny@v2", "0" * 40)
 
 
 def test_the_import_command_prints_the_address_and_what_may_follow(

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub on 127.0.0.1: the few addresses that reading `hf://datasets/...` asks for."""
+"""A stand-in for the Hugging Face hub on 127.0.0.1: the few addresses that reading `hf://...` asks for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from urllib.parse import unquote, urlsplit
 from tests.gptcore.file_server import serving
 
 _COMMIT = "0" * 40
+_API = re.compile(r"/api/(?:datasets|models)/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/[^/]+(?:/(.*))?)?")
 
 
 @contextmanager
 def hub_server(folder: Path) -> Iterator[str]:
-    """Serve ``folder/OWNER/NAME`` as data sets; gives the address for HF_ENDPOINT."""
+    """Serve ``folder/OWNER/NAME`` as data sets and as models, whichever revision is asked for: for HF_ENDPOINT."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -38,7 +39,7 @@ def hub_server(folder: Path) -> Iterator[str]:
 
         def _api(self, paths: list[str]) -> None:
             path = unquote(urlsplit(self.path).path)
-            found = re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/main(?:/(.*))?)?", path)
+            found = _API.fullmatch(path)
             repo = folder / found[1] if found else folder / "none"
             if not found or not repo.is_dir():
                 self._missing("RepoNotFound")
@@ -54,7 +55,7 @@ def hub_server(folder: Path) -> Iterator[str]:
                 self._missing("EntryNotFound")
 
         def _file(self) -> None:
-            found = re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/[^/]+/(.*)", unquote(urlsplit(self.path).path))
+            found = re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/[^/]+/(.*)", unquote(urlsplit(self.path).path))
             if not found or not (path := folder / found[1] / found[2]).is_file():
                 self._missing("EntryNotFound")
                 return
