@@ -29,6 +29,7 @@ from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.forms import FORMS
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
+from tasks.report.card import start_note
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import Leaderboard
@@ -226,7 +227,9 @@ def suite_of(grid: Grid, arm: Arm, data: Mapping[str, str]) -> Suite:
     tags = {"tokenizer_digest": tokenizer, "checkpoint_digest": arm.checkpoint.digest, "arm": arm.label}
     before = made_before(manifest) if arm.pretrained else {}
     tags |= {"settings_of": grid.origin, **{f"{role}_digest": digest for role, digest in before.items()}}
-    name = ImportedCounts.parse(manifest["counts"]).name if arm.checkpoint.stage == "imported" else ""
+    imported = arm.checkpoint.stage == "imported"
+    tags |= {"origin": " ".join(start_note(manifest))} if imported else {}
+    name = ImportedCounts.parse(manifest["counts"]).name if imported else ""
     words = arm.label.replace("pre-trained", "imported")
     label = f"{name} {words}" if name else recorded_family(manifest["config"]["model"]).titled(arm.label)
     return Suite(label, "ours", identity, tags, grid.command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gptcore.config import network_config
@@ -82,10 +83,13 @@ def task_model(task: str, synthetic: bool) -> str:
     return f"gptmill-{key_of(task, _TAKEN)}" + (_SYNTHETIC if synthetic else "")
 
 
-def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: str) -> Entry:
+def finetuned_entry(
+    store: Store, artifact: Artifact, dataset: Artifact, suite: str, notes: Sequence[str] = ()
+) -> Entry:
     """A model for a task; compared by its score on the same dev rows.
 
     :param suite: digest of the leaderboard's row that it is a cell of.
+    :param notes: what is said of the checkpoint that it started from (:func:`tasks.report.card.start_note`).
     """
     manifest, encoded = store.manifest(artifact), store.manifest(dataset)
     counts, config = FinetuneCounts.parse(manifest["counts"]), manifest["config"]["finetune"]
@@ -128,6 +132,7 @@ def finetuned_entry(store: Store, artifact: Artifact, dataset: Artifact, suite: 
             rows=rows,
             spec=spec,
             start=start,
+            notes=notes,
             origin=_origin(synthetic),
             seed=config["seed"],
             form=form_of(spec),

@@ -162,6 +162,8 @@ def _origin(row: Row, run: MlflowRun) -> Iterator[tuple[str, str]]:
     params, tags = run.data.params, run.data.tags
     yield "row", row.suite
     yield "model", params.get("checkpoint", "random weights")
+    if origin := tags.get("origin"):
+        yield "origin", origin
     yield "tokenizer", params.get("tokenizer", "-")
     yield "settings of", tags.get("settings_of") or "-"
     yield "commits", " ".join(row.commits) or "-"

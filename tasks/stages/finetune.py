@@ -205,7 +205,7 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
         def produce(workspace: Path) -> dict[str, Any]:
             job = request.job(workspace, threads)
             result = follow_job(store, recipe, job, run, request.shown_as, request.item, alone=not beside)
-            origin = start_note(store.manifest(request.checkpoint)) if config.pretrained else ()
+            origin = start_note(request._pretrained) if config.pretrained else ()
             rows = DatasetCounts.of(store, dataset)
             write_finetuned_card(workspace / "model", spec, rows, settings, result, origin)
             return result
@@ -215,7 +215,8 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
             _report(store, built, run, dataset)
         if request.experiment == EXPERIMENT and not is_registered(run):
             suite = run.tracker.client.get_run(request.suite_run).data.tags.get("suite", "")
-            register(run, finetuned_entry(store, built.artifact, dataset, suite))
+            notes = start_note(request._pretrained) if config.pretrained else ()
+            register(run, finetuned_entry(store, built.artifact, dataset, suite, notes))
     result, encoded = built.counts, store.manifest(dataset)
     rows = DatasetCounts.parse(encoded["counts"])
     counted = FinetuneCounts.parse(result)
