@@ -69,14 +69,16 @@ def _named_checkpoint(store: Store, ref: str) -> Artifact | None:
     :return: None where it is latest.
     :raises InputError: where none fits, or several do.
     """
-    imported = "/imported/" in ref or (store.starting("imported", ref) and not store.starting("pretrain", ref))
-    stage = "imported" if imported else "pretrain"
+    stage = "imported" if "/imported/" in ref else "pretrain"
     home, word = _where(store, ref, stage)
+    if word == "latest":
+        return None
     if "/" in word:  # no artifact's address
         what = f"a folder with config.json and {' or '.join(WEIGHTS)}"
         address = "an address ending in /pretrain/<digest> or /imported/<digest>"
         raise InputError(f"{ref}: found no model there, expected {what}, or {address}")
-    return None if word == "latest" else home.resolve(word, stage)
+    fitting = [] if "/" in ref else store.starting("pretrain", word) or store.starting("imported", word)
+    return fitting[0] if len(fitting) == 1 else home.resolve(word, stage)
 
 
 def checkpoint_of_digest(store: Store, digest: str) -> Artifact | None:

@@ -167,11 +167,12 @@ def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf)
         InputError, match=r"--model \./model: expected an address with /pretrain/<digest>, or a model's"
     ):
         inference.perplexity(shelf.store, "./model", TEXT)
-    with pytest.raises(InputError, match="pretrain, finetune or adapt 'feed': found no such artifact"):
+    with pytest.raises(InputError, match="pretrain, finetune, imported or adapt 'feed': found no such artifact"):
         inference.generate(shelf.store, "feed", "the cat")
     words = shelf.tokenizer.short
     with pytest.raises(
-        InputError, match=f"^{words}: an artifact of the stage tokenizer, expected pretrain, finetune or adapt$"
+        InputError,
+        match=f"^{words}: an artifact of the stage tokenizer, expected pretrain, finetune, imported or adapt$",
     ):
         inference.generate(shelf.store, words, "the cat")
     with pytest.raises(InputError, match=f"^{words}: an artifact of the stage tokenizer, expected finetune$"):

@@ -178,7 +178,7 @@ def test_a_part_of_the_pairs_is_a_seeded_choice_in_equal_shares(tokenizer: Token
 
 def test_a_foreign_tokenizer_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     write_blimp(str(tmp_path))
-    with pytest.raises(InputError, match=rf"n_vocab = {N_VOCAB}, the tokenizer {tokenizer.n_vocab}"):
+    with pytest.raises(InputError, match=rf"n_vocab = {N_VOCAB}, expected the tokenizer's {tokenizer.n_vocab}"):
         score_pairs(NetworkLikelihood(network("LSTM")), tokenizer, str(tmp_path))
 
 

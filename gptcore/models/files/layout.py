@@ -256,7 +256,9 @@ def _read_foreign(folder: ModelFolder, settings: Mapping[str, Any]) -> StoredMod
     :raises InputError: no network reads it.
     """
     kind, theirs, setting = settings.get("model_type"), model_types(), ""
-    refused = InputError(f"{folder.at('config.json')}: model_type = {kind!r}, expected {' or '.join(theirs)}")
+    refused = InputError(
+        f"{folder.at('config.json')}: model_type = {kind!r}, expected {' or '.join((MODEL_TYPE, *theirs))}"
+    )
     try:
         if isinstance(kind, str) and kind in theirs:
             return _read_as(theirs[kind], folder, settings)

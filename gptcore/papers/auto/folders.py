@@ -41,12 +41,11 @@ class WrappedLayout(Layout):
         sees_ahead = odd in ("is_decoder", "add_cross_attention")
         if kind not in auto.MODEL_MAPPING_NAMES or decoder != self.decoders or sees_ahead:
             return False
-        return not odd or hasattr(library.AutoConfig.for_model(kind), odd)
+        theirs = library.AutoConfig.for_model(kind)
+        return not theirs.is_encoder_decoder and (not odd or hasattr(theirs, odd))
 
     def read(self, folder: ModelFolder, settings: Mapping[str, Any], defaults: Any) -> StoredModel:
         where, library = folder.at("config.json"), transformers_library()
-        if settings.get("is_encoder_decoder"):
-            raise InputError(f"{where}: is_encoder_decoder = True, expected an encoder or a decoder alone")
         kind = library.AutoModelForCausalLM if self.decoders else library.AutoModel
         with _local(folder) as there:
             try:

@@ -242,7 +242,7 @@ def test_a_family_of_another_package_is_swept_by_its_own_settings(
     read = read_plan({**plan, "space": {"model": {"n_head_keys": [1, 2, 4]}}}, "a.toml")
     assert sorted(vars(trial.preset.model)["n_head_keys"] for trial in read.trials) == [1, 2, 4]
     for axis, words in (
-        ({"n_head_key": [1, 2, 4]}, "space.model.n_head_key is not a setting of Llama; did you mean n_head_keys?"),
+        ({"n_head_key": [1, 2, 4]}, "space.model.n_head_key is not a setting of ToyLlama; did you mean n_head_keys?"),
         ({"n_head_keys": [1, 0, 4]}, "space.model.n_head_keys = 0: expected 1 to "),
         ({"n_head_keys": [1, 3, 4]}, "(model.n_head_keys 3): model.n_head = 4 is not a multiple of model.n_head_keys"),
     ):

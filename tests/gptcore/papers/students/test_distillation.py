@@ -348,7 +348,7 @@ def test_a_decoder_of_another_package_teaches_one_with_weights_of_its_own(monkey
     assert all(part.grad is not None for part in trained.network.parameters())
     with pytest.raises(InputError, match=r"^here: its .* expected equal, or distil.start = random$"):
         check_teacher(DistilConfig(), GPT_STUDENT, teacher, "here")
-    with pytest.raises(InputError, match=r"^here: found Llama, expected an encoder as the teacher of DistilBERT$"):
+    with pytest.raises(InputError, match=r"^here: found ToyLlama, expected an encoder as the teacher of DistilBERT$"):
         check_teacher(random, DISTILBERT, teacher, "here")
 
 
