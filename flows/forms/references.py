@@ -206,9 +206,7 @@ def _of_row(store: Store, row: Row, task: str) -> Artifact:
         if task:
             found = references.task_model(home, task, best=True, among={artifact.digest for artifact in tuned})
         else:
-            found = next(
-                filter(None, (home.find(stage, row.checkpoint) for stage in CHECKPOINTS if row.checkpoint)), None
-            )
+            found = references.checkpoint_of_digest(home, row.checkpoint) if row.checkpoint else None
         if found:
             return found
     wanted = f"fine-tuned model for {task}" if task else "pre-trained model"

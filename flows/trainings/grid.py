@@ -195,7 +195,7 @@ def grid_of(
     settings = settings_of(preset, tasks)
     if alone and not preset.asks_ngrams:
         settings = {name: dataclasses.replace(config, ngrams=None) for name, config in settings.items()}
-    imported = {arm.checkpoint for arm in arms if arm.checkpoint.stage == "imported"}
+    imported = dict.fromkeys(arm.checkpoint for arm in arms if arm.checkpoint.stage == "imported")
     notes = tuple(note for checkpoint in imported for note in start_note(store.manifest(checkpoint)))
     return Grid(store, datasets_url, tasks, datasets, arms, settings, seeds, notes=notes, origin=origin)
 

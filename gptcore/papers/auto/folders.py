@@ -50,7 +50,7 @@ class WrappedLayout(Layout):
         with _local(folder) as there:
             try:
                 model, told = kind.from_pretrained(
-                    there, dtype=torch.float32, output_loading_info=True, local_files_only=True
+                    there, dtype=torch.float32, output_loading_info=True, local_files_only=True, trust_remote_code=False
                 )
             except Exception as error:  # of many kinds, each with a page of words
                 raise InputError(
@@ -96,11 +96,7 @@ class WrappedLayout(Layout):
         settings = library.AutoConfig.for_model(**theirs)
         kind = library.AutoModelForCausalLM if self.decoders else library.AutoModel
         copy = kind.from_config(settings).float()
-        state = {
-            name.removeprefix("model."): value for name, value in model.state_dict().items() if name[:6] == "model."
-        }
-        trunk = copy.base_model if self.decoders else copy
-        _fill(trunk, state)
+        _fill(copy.base_model if self.decoders else copy, model.model.state_dict())
         if self.decoders:
             n = model.config.n_vocab
             copy.get_input_embeddings().weight.data.copy_(model.tokens.weight[:n])

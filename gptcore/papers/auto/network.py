@@ -72,8 +72,11 @@ class _Wrapped(Network):
         if n_transfer == self.config.layers:
             theirs = source.state_dict()
             for name, tensor in self.state_dict().items():
-                rows = min(len(tensor), len(theirs[name])) if tensor.ndim else None
-                tensor[:rows].copy_(theirs[name][:rows]) if rows else tensor.copy_(theirs[name])
+                if tensor.shape == theirs[name].shape:
+                    tensor.copy_(theirs[name])
+                else:  # rows of a vocabulary, of which one of the two has more
+                    rows = min(len(tensor), len(theirs[name]))
+                    tensor[:rows].copy_(theirs[name][:rows])
 
     @property
     def drops(self) -> bool:
