@@ -219,6 +219,16 @@ def is_constant(values: ArrayLike) -> bool:
     return bool(len(array) > 0 and np.ptp(array) <= 1e-9 * max(1.0, float(np.abs(array).max())))
 
 
+def chance(spec: TaskSpec, labels: ArrayLike) -> float:
+    """The headline score of the best single answer to all rows, which a network has that tells no row from another.
+
+    :param labels: (N,) what is right.
+    """
+    expected = np.asarray(labels, dtype=np.float64)
+    measure = METRICS[spec.headline]
+    return max((measure(np.full_like(expected, answer), expected) for answer in np.unique(expected)), default=0.0)
+
+
 # --- Standard errors --------------------------------------------------------------------------------------------------
 
 

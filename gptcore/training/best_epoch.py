@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from gptcore.evaluation.predictions import RowPredictions
 from gptcore.machine import process
 from gptcore.machine.distributed import World
 from gptcore.models.classifier import Classifier
+from gptcore.nlu.metrics import chance
 from gptcore.nlu.registry import TaskSpec
-from gptcore.nlu.rows import Rows
+from gptcore.nlu.rows import Rows, TaskRows
 from gptcore.training.decision import decision_shift
 
 _RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
@@ -103,7 +105,15 @@ class BestEpoch:
             self.model.save(self.best / "model", self.settings)
             answers.write(self.spec, self.best / "predictions.jsonl")
         shown = {f"validation/{name}": 100 * value for name, value in scores.items()}
-        return {"epoch": self._epochs(step), **shown, **({"validation/task_loss": loss} if self.held_out else {})}
+        shown |= {"validation/task_loss": loss} if self.held_out else {}
+        return {"epoch": self._epochs(step), **shown, "validation/chance": 100 * self.chance}
+
+    @cached_property
+    def chance(self) -> float:
+        """The score of one answer to all rows, see :func:`gptcore.nlu.metrics.chance`; 0 where answers are places."""
+        if not isinstance(self.rows, TaskRows):
+            return 0.0
+        return chance(self.spec, self.rows.labels[~np.isnan(self.rows.labels)])
 
     def decided(self, logits: Sequence[NDArray[np.float32]]) -> tuple[RowPredictions, float]:
         """What held-out rows are answered with once the second class's logit is moved to where their metric is expected

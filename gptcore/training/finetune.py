@@ -197,7 +197,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     else:
         progress = Trainer(training, job.workspace, world, stop).run()
         shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
-    beside: dict[str, float] = {}
+    beside = {"validation/chance": monitor.chance} if monitor.held_out else {}
     if config.ngrams and not form_of(spec).places:
         learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in (trained, numbers))
         beside |= _add_ngrams(job, learnt, every, monitor, stop)

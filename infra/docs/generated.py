@@ -182,13 +182,14 @@ def _assignments(values: Mapping[str, Any]) -> str:
 
 
 def families() -> Iterator[str]:
-    """Every family that can be pre-trained here, from its file."""
+    """Every family that can be pre-trained or fine-tuned here, from its file."""
     yield "# Families\n"
     yield "What `--family` takes, the first one by default, and what pre-training learns.\n"
     known = [FAMILIES[name] for name in offered()]
     yield from table(("`--family`", "family", "text", "tokenizer", "network", "learns"), map(_pretrained, known))
     yield "\n`model_type` is Hugging Face's name of the folders that are read; `shape` takes the sizes.\n"
-    yield from table(("family", "fine-tuning", "`model_type`", "sizes"), map(_fine_tuned, known))
+    tuned = [family for family in FAMILIES.values() if family.layout or family in known]
+    yield from table(("family", "fine-tuning", "`model_type`", "sizes"), map(_fine_tuned, tuned))
 
 
 def _pretrained(family: Family) -> tuple[str, ...]:
@@ -198,8 +199,12 @@ def _pretrained(family: Family) -> tuple[str, ...]:
 
 
 def _fine_tuned(family: Family) -> tuple[str, ...]:
-    folders = f"`{family.part('layout').model_type}`" if family.layout else ""
-    tuned = _assignments(family.settings.get("finetune", {})) or "the next token beside the task"
+    layout = family.part("layout") if family.layout else None
+    kinds = (layout.model_type, *layout.aliases) if layout else ()
+    folders = ", ".join(f"`{kind}`" for kind in kinds if kind) or ("any other" if layout else "")
+    imported = {} if family.objective else family.presets.get("imported", {})  # which others are alone
+    settings = family.settings.get("finetune", {}) | imported.get("finetune", {})
+    tuned = _assignments(settings) or "the next token beside the task"
     return family.title, tuned, folders, ", ".join(family.shapes)
 
 

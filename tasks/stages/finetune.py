@@ -281,4 +281,7 @@ def _notes(name: str, dataset: DatasetCounts, result: FinetuneCounts, arm: str, 
             notes.append(f"{name}: {split} on {used:,} of {counts.published:,} published rows")
     if result.majority_collapse:
         notes.append(f"{name} ({arm}, seed {result.seed}): every dev row got the same answer")
+    elif result.at_chance:
+        score = f"held-out rows have {result.validation_score:.1f}, no more than with one answer to all"
+        notes.append(f"{name} ({arm}, seed {result.seed}): {score}; --rates tries other learning rates")
     return tuple(notes)

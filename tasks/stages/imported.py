@@ -20,7 +20,7 @@ from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.stages.tokenizer import pin_own_tokenizer
 from tasks.store.artifact import Artifact
 from tasks.store.counts import ImportedCounts, TokenizerCounts
-from tasks.store.references import imported_names
+from tasks.store.references import imported_from, imported_names
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
@@ -38,10 +38,21 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
     :raises InputError: no such model, one of another kind, a tokenizer of another size; or the store has the model by
         another name.
     """
+    require(not name or _NAME.fullmatch(name), f"--name {name}: expected letters, digits, '.', '_' and '-', and no REF")
+    fs, path = file_system(url)
+    revision = _revision(fs, path)
+    # a commit of the hub stays what it is, and is fetched once
+    artifact = (revision and imported_from(store, url, revision)) or _read_whole(store, url, name, revision)
+    if name and (there := ImportedCounts.of(store, artifact).name) != name:
+        raise InputError(f"--name {name}: found {artifact.short} imported as {there or 'a model without a name'}")
+    return artifact
+
+
+def _read_whole(store: Store, url: str, name: str, revision: str) -> Artifact:
+    """The model, read from its folder; see :func:`import_model`."""
     from gptcore.models.files.folder import ModelFolder, weight_files
     from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
 
-    require(not name or _NAME.fullmatch(name), f"--name {name}: expected letters, digits, '.', '_' and '-', and no REF")
     called = name or _name_of(url)
     logger().info("reading %s", url)
     stored = read_model(url)
@@ -69,16 +80,13 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
             "tokenizer_digest": known.tokenizer_digest,
             "name": called,
             "address": url,
-            "revision": _revision(fs, path),
+            "revision": revision,
             "licence": _licence(fs, path),
             "left_out": list(stored.left_out),
             "files": [f"{said['sha256']}  {each}" for each, said in files.items()],
         }
 
-    artifact = build(store, recipe, produce, "import", _made).artifact
-    if name and (there := ImportedCounts.of(store, artifact).name) != name:
-        raise InputError(f"--name {name}: found {artifact.short} imported as {there or 'a model without a name'}")
-    return artifact
+    return build(store, recipe, produce, "import", _made).artifact
 
 
 def _name_of(url: str) -> str:
@@ -90,7 +98,7 @@ def _name_of(url: str) -> str:
 
 def _revision(fs: Any, path: str) -> str:
     """The commit of a repository of the hub; empty: the address has none."""
-    if "hf" not in fs.protocol:
+    if "hf" not in fs.protocol or not exists(fs, path):
         return ""
     from huggingface_hub import HfApi
 

@@ -298,6 +298,10 @@ class JobObserver:
         for name, form in (("train/loss", "loss {:.3f}"), ("validation/loss", "validation {:.3f}")):
             if name in latest:
                 parts.append(form.format(latest[name]))
+        if latest.get("validation/score", math.inf) <= latest.get("validation/chance", -math.inf):
+            parts.append(
+                f"epoch {latest['epoch']:.3g}: {latest['validation/score']:.1f}, as one answer to all rows has"
+            )
         parts.append(f"step {latest['step']:,}")
         if "tokens_per_second" in latest:
             parts.append(f"{rate(latest['tokens_per_second'])} {self._unit}/s")

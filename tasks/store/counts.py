@@ -201,6 +201,11 @@ class FinetuneCounts(TrainingCounts):
         """The score x 100 that chose the epoch, and by which trainings are compared before dev rows are looked at."""
         return 100 * self.figures.get("validation/score", self.figures["dev/score"])
 
+    @property
+    def at_chance(self) -> bool:
+        """Whether the kept epoch does no better on held-out rows than one answer to all of them would."""
+        return self.figures.get("validation/chance", -1.0) >= self.figures.get("validation/score", 0.0)
+
 
 class WeightsCounts(Counts):
     """What any language model of the store says of itself: stage `pretrain` or `imported`."""

@@ -96,6 +96,15 @@ def imported_names(store: Store, but: str = "") -> dict[str, Artifact]:
     return {name: artifact for name, artifact in reversed(named) if name}
 
 
+def imported_from(store: Store, address: str, revision: str) -> Artifact | None:
+    """The model that was read from an address at a commit of the hub; None: none was."""
+    for record in store.records("imported"):
+        counts = ImportedCounts.parse(record.manifest["counts"])
+        if (counts.address, counts.revision) == (address, revision) and store.whole(record):
+            return record.artifact
+    return None
+
+
 def _where(store: Store, ref: str, stage: str) -> tuple[Store, str]:
     """The store that ``ref`` is about, its own where it is an address, and what it asks for there."""
     root, middle, word = ref.rstrip("/").rpartition(f"/{stage}/")

@@ -42,6 +42,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gpt2": ("CausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 160}),
     "llama": ("CausalLM", {"num_key_value_heads": 2}),
     "qwen2": ("CausalLM", {"num_key_value_heads": 2}),
+    "gpt_neox": ("CausalLM", {}),
     "gpt_neo": ("CausalLM", {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 32}),
 }
 """model_type -> which of transformers' classes writes the folder, and settings beside the sizes."""
