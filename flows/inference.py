@@ -30,7 +30,7 @@ from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import ancestor, home_of, model_files
+from tasks.store.lineage import ancestor, card_origin, home_of, model_files
 from tasks.store.store import Store
 
 
@@ -172,19 +172,24 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
     if layout == "onnx":
         return _export_onnx(store, model, folder, tokenizer, int8)
     require(not int8, f"--int8: found --format {layout}, expected --format onnx")
-    where, words = (Path(model), Tokenizer.load(tokenizer)) if tokenizer else _files(any_model(store, model))
+    origin: dict[str, str] = {}
+    if tokenizer:
+        where, words = Path(model), Tokenizer.load(tokenizer)
+    else:
+        artifact = any_model(store, model)
+        (where, words), origin = _files(artifact), card_origin(home_of(artifact), artifact)
     if (task := _task_of(where)) is not None:
         try:
             require(layout != "release", "the release's arrays are those of a pre-trained model, without a classifier")
             classifier, settings = Classifier.load(where)
-            export_classifier(classifier, recorded_task(settings), settings, words, folder)
+            export_classifier(classifier, recorded_task(settings), settings, words, folder, origin)
         except InputError as error:
             raise InputError(f"--model {model}: a model for {task}; {error}") from None
         return sorted(str(path) for path in folder.iterdir())
     _refuse_classifier(where)
     found = load_model(str(where)).eval()
     if layout == "hugging-face":
-        export_hugging_face(found, words, folder)
+        export_hugging_face(found, words, folder, origin)
     elif isinstance(found, GPT):
         export_release(found, folder)
     else:

@@ -69,8 +69,12 @@ def teacher_model(store: Store, ref: str) -> Artifact:
 
 
 def _from_folder(store: Store, ref: str) -> Artifact | None:
-    """The model in a folder of Hugging Face's kind, imported; None where ``ref`` is no such folder."""
-    if not references.is_model_folder(ref):
+    """The model in a folder of Hugging Face's kind, imported; None where ``ref`` is no such folder.
+
+    A folder that is called as a model of the store is meant by its path alone: ./latest.
+    """
+    named = "/" not in ref and (ref in _CHOSEN or ref in references.imported_names(store))
+    if named or not references.is_model_folder(ref):
         return None
     print(f"{'import':<11} {ref}", file=sys.stderr, flush=True)
     from tasks.stages.imported import import_model  # brings Prefect, which a digest has no need of
@@ -189,7 +193,8 @@ def _with_digits(store: Store, digits: str, stages: Sequence[str], task: str) ->
     if meant:
         return _of_row(store, meant[0], task)
     names = [record.artifact.short for stage in stages for record in islice(store.newest(stage), _NEAR)]
-    starts = {name[: len(digits)]: name for name in (*(row.suite[:6] for row in rows), *names, *_CHOSEN)}
+    imported = references.imported_names(store) if "imported" in stages else ()
+    starts = {name[: len(digits)]: name for name in (*(row.suite[:6] for row in rows), *names, *imported, *_CHOSEN)}
     close = near(digits, starts)
     told = f"; did you mean {starts[close]}?" if close else f"; rows: {', '.join(row.name for row in rows[:5])}"
     raise InputError(f"{store.missing(digits, *stages)}{told if close or rows else ''}")

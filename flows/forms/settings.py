@@ -92,15 +92,17 @@ def preset_on(
     if size:
         overrides = {"shape": size, **overrides}
     chosen = chosen_preset(name, overrides, DEFAULT if family.ablation else family.name, from_task)
-    if name == "imported" and size not in family.columns and (factor := _PUBLISHED_WIDTH / network["n_embd"]) != 1:
-        given = {"finetune": overrides.get("finetune", {}), **overrides.get("tasks", {})}
+    if name != "imported":
+        return Chosen(chosen, origin)
+    own, given = overrides.get("finetune", {}), overrides.get("tasks", {})
+    tasks = {  # what a user says of all tasks counts for those, too, that the recipe has values of their own for
+        task: {name: value for name, value in fields.items() if name not in own or name in given.get(task, {})}
+        for task, fields in chosen.tasks.items()
+    }
+    chosen = dataclasses.replace(chosen, tasks=tasks)
+    if size not in family.columns and "lr" not in own and (factor := _PUBLISHED_WIDTH / network["n_embd"]) != 1:
         chosen = _at_width(chosen, factor, {task for task, fields in given.items() if "lr" in fields})
         origin += f", its rates times {factor:.3g} for a width of {network['n_embd']}"
-    if name == "imported":
-        tuned = chosen.finetune
-        origin += (
-            f": lr {tuned.lr:g}, {tuned.epochs} epochs of batches of {tuned.batch_size}, but where a task has its own"
-        )
     return Chosen(chosen, origin)
 
 
@@ -112,14 +114,14 @@ def _at_width(preset: Preset, factor: float, kept: Collection[str]) -> Preset:
     """A preset whose rates are those for another width, with which Adam's best rate falls (Yang et al. 2022, "Tensor
     Programs V", Table 3).
 
-    :param kept: the tasks, or "finetune", whose rate a user's own settings say.
+    :param kept: the tasks whose rate a user's own settings say.
     """
     tasks = {
         task: {**fields, "lr": fields["lr"] * factor} if "lr" in fields and task not in kept else fields
         for task, fields in preset.tasks.items()
     }
-    lr = preset.finetune.lr * (1.0 if "finetune" in kept else factor)
-    return dataclasses.replace(preset, tasks=tasks, finetune=dataclasses.replace(preset.finetune, lr=lr))
+    finetune = dataclasses.replace(preset.finetune, lr=preset.finetune.lr * factor)
+    return dataclasses.replace(preset, tasks=tasks, finetune=finetune)
 
 
 def with_options(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,6 +198,13 @@ def grid_of(
     imported = dict.fromkeys(arm.checkpoint for arm in arms if arm.checkpoint.stage == "imported")
     notes = tuple(note for checkpoint in imported for note in start_note(store.manifest(checkpoint)))
     return Grid(store, datasets_url, tasks, datasets, arms, settings, seeds, notes=notes, origin=origin)
+
+
+def recipe_in_words(settings: Collection[FinetuneConfig]) -> str:
+    """Rates, epochs and batches of some fine-tunes: ``lr 0.0001, 3 or 5 epochs of batches of 32``."""
+    told = {name: {getattr(config, name) for config in settings} for name in ("lr", "epochs", "batch_size")}
+    lr, epochs, rows = (" or ".join(f"{value:g}" for value in sorted(values)) for values in told.values())
+    return f"lr {lr}, {epochs} epochs of batches of {rows}"
 
 
 def pretrained_arm(checkpoint: Artifact, source: str = "", teacher: Artifact | None = None) -> Arm:

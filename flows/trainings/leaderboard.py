@@ -18,7 +18,7 @@ from flows.forms.run_names import command_line
 from flows.servers import signals
 from flows.servers.pools import INTERNAL
 from flows.trainings.failures import Failures, leave_out, raise_for, raise_if_all
-from flows.trainings.grid import Arm, Grid
+from flows.trainings.grid import Arm, Grid, recipe_in_words
 from flows.trainings.rates import choose_rates
 from flows.trainings.train import Policy, policy_for, run_all
 from gptcore.base.errors import InputError
@@ -67,6 +67,8 @@ def score_tasks(
     :raises SomeFailed: after all is done, told and shown: some tasks failed, or were left out.
     """
     left_out, sections = dict(left_out or {}), dict(sections or {})
+    if any(arm.checkpoint.stage == "imported" for arm in grid.arms):  # whose recipe its user has not chosen
+        grid = dataclasses.replace(grid, origin=f"{grid.origin}: {recipe_in_words(grid.settings.values())}")
     logger().info("settings: %s", grid.origin, extra={"news": Made("settings", grid.origin, 0, cached=True, digest="")})
     grid = dataclasses.replace(with_sources(grid, left_out), command=command_line(grid.arms[0].checkpoint.short))
     if rates:

@@ -26,6 +26,8 @@ def add_low_rank(network: nn.Module, rank: int, generator: torch.Generator | Non
     :raises InputError: a rank that is no smaller than a matrix.
     """
     network.requires_grad_(False)
+    experts = next((name for name, part in network.named_parameters() if ".experts." in name), "")
+    require(not experts, f"finetune.lora_rank = {rank}: found {experts}, expected a network without experts")
     for name, part in list(network.named_modules()):
         if not _multiplies(part):
             continue

@@ -32,9 +32,10 @@ from gptcore.text.vocabulary import END_OF_TEXT, LIBRARY_FILE, SETTINGS_FILE, To
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """Settings that name a special token, in the order in which transformers gives ids to those that have none."""
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
+_BESIDE = ("clean_up_tokenization_spaces", "padding_side", "chat_template")
 _KEPT = (
     *(*_NAMED, *_LISTS, "split_special_tokens", "add_bos_token", "add_eos_token", "n_vocab"),
-    *("model_max_length", "clean_up_tokenization_spaces", "padding_side", "chat_template"),
+    *("model_max_length", *_BESIDE),
 )
 """Settings that a saved folder has, too; what the others say stands in its ``tokenizer.json``."""
 _USUAL = {"pad": ("[PAD]", "<pad>"), "unk": ("[UNK]", "<unk>"), "mask": ("[MASK]", "<mask>"), "eos": (END_OF_TEXT,)}
@@ -155,6 +156,10 @@ class LibraryTokenizer(Tokenizer):
     def end_of_text(self) -> int | None:
         """The id that ends a document or an answer; None in an encoder's vocabulary."""
         return None if self.specials else self._named("eos", None)
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        return {name: self._settings[name] for name in _BESIDE if name in self._settings}
 
     @cached_property
     def digest(self) -> str:

@@ -224,6 +224,11 @@ class Tokenizer(ABC):
         """The id that the first piece of a document is predicted from; None where the kind has no such piece."""
         return self.end_of_text
 
+    @property
+    def beside(self) -> Mapping[str, Any]:
+        """Settings that others read in its folder, and that no id hangs on."""
+        return {}
+
     @cached_property
     @abstractmethod
     def digest(self) -> str:

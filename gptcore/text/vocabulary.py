@@ -12,7 +12,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, write_bytes_atomic
 from gptcore.base.filesystems import Folder, is_folder, names_in
 
@@ -46,6 +46,10 @@ class TokenizerFolder(Folder):
     def added_tokens(self) -> list[str]:
         """The added tokens that are text: special ones, which stand for none, are asked for by their roles."""
         listed = self.object(SETTINGS_FILE).get("added_tokens_decoder") or {}
+        good = isinstance(listed, dict) and all(
+            isinstance(token, dict) and "content" in token for token in listed.values()
+        )
+        require(good, f"{self.at(SETTINGS_FILE)}: added_tokens_decoder: expected an object of tokens by their ids")
         return [*self.object("added_tokens.json"), *(t["content"] for t in listed.values() if not t.get("special"))]
 
     def settings(self, types: Mapping[str, type]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon
 
+from gptcore.base.errors import require
 from gptcore.config import FinetuneConfig, TrainingConfig
 from gptcore.machine.distributed import placed_like
 from gptcore.models.classifier import Classifier
@@ -202,6 +203,8 @@ def rates_by_depth(model: Classifier, config: FinetuneConfig) -> list[Rated] | N
     if config.layer_decay is None:
         return None
     depths = model.network.parameters_by_depth()
+    found = f"finetune.layer_decay = {config.layer_decay}: found a network whose layers are not told apart"
+    require(len(depths) > 1, f"{found}, expected none")
     below = {parameter for depth in depths for parameter in depth}
     head = Rated(1.0, [parameter for parameter in model.parameters() if parameter not in below])
     left_out = int(config.layer_decay_original and not model.network.pools)

@@ -203,7 +203,7 @@ def _fine_tuned(family: Family) -> tuple[str, ...]:
     kinds = (layout.model_type, *layout.aliases) if layout else ()
     folders = ", ".join(f"`{kind}`" for kind in kinds if kind) or ("any other" if layout else "")
     imported = {} if family.objective else family.presets.get("imported", {})  # which others are alone
-    settings = family.settings.get("finetune", {}) | imported.get("finetune", {})
+    settings = {**family.settings.get("finetune", {}), **imported.get("finetune", {})}
     tuned = _assignments(settings) or "the next token beside the task"
     return family.title, tuned, folders, ", ".join(family.shapes)
 

@@ -5,6 +5,7 @@ The artifact goes by its content, wherever the folder lies. Where it came from s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json
 from gptcore.base.filesystems import exists, file_sha256, file_system
 from gptcore.base.settings import recorded
+from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.stages.tokenizer import pin_own_tokenizer
 from tasks.store.artifact import Artifact
@@ -24,10 +26,11 @@ from tasks.store.references import imported_from, imported_names
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
-_NAME = re.compile(r"(?!(?:latest|best)$|[0-9a-f]{4,64}$)[\w][\w.-]*")
+_NAME = re.compile(r"(?!(?:latest|best)$|[0-9a-fA-F]{4,64}$)[\w][\w.-]*")
 """A name that no other way to name a checkpoint can be taken for."""
 _CARD = "README.md"
-_LICENCE = re.compile(r"^license:\s*['\"]?([^'\"\n]+)", re.MULTILINE)
+_LICENCE = re.compile(r"^license:(?:[ \t]*\n[ \t]*-)?[ \t]+['\"]?([^'\"\n#]*[^'\"\n# ])", re.MULTILINE)
+"""The licence in the head of a card, or the first of several."""
 
 
 @task(name="imported", task_run_name="import {url}", **STAGE_OPTIONS)
@@ -50,19 +53,23 @@ def import_model(store: Store, url: str, name: str = "") -> Artifact:
 
 def _read_whole(store: Store, url: str, name: str, revision: str) -> Artifact:
     """The model, read from its folder; see :func:`import_model`."""
+    # which bring torch, that few of those who look here need
     from gptcore.models.files.folder import ModelFolder, weight_files
-    from gptcore.models.files.layout import read_model  # brings torch, which few of those who look here need
+    from gptcore.models.files.layout import check_kind, read_model
 
     called = name or _name_of(url)
     logger().info("reading %s", url)
     stored = read_model(url)
     config = stored.config
+    check_kind(config, Tokenizer.load(url), f"{url}: tokenizer")
     tokenizer = pin_own_tokenizer(store, url)
     known = TokenizerCounts.of(store, tokenizer)
     if known.n_vocab != config.n_vocab:
         expected = f"expected its tokenizer's {known.n_vocab}, or a tokenizer.json, beside which it may be padded"
         raise InputError(f"{url}: found n_vocab = {config.n_vocab}, {expected}")
     fs, path = file_system(url)
+    nested = sorted(each.removeprefix(f"{path}/") for each in fs.find(path) if each.endswith((".safetensors", ".bin")))
+    left_out = [*stored.left_out, *(each for each in nested if "/" in each)]
     names = ["config.json", *weight_files(ModelFolder(url))]
     files = {each: {"sha256": file_sha256(fs, f"{path}/{each}")} for each in names}
     recipe = recipe_of("imported", {"model": recorded(config)}, {"tokenizer": tokenizer, "files": sha256_json(files)})
@@ -82,7 +89,7 @@ def _read_whole(store: Store, url: str, name: str, revision: str) -> Artifact:
             "address": url,
             "revision": revision,
             "licence": _licence(fs, path),
-            "left_out": list(stored.left_out),
+            "left_out": left_out,
             "files": [f"{said['sha256']}  {each}" for each, said in files.items()],
         }
 
@@ -91,7 +98,8 @@ def _read_whole(store: Store, url: str, name: str, revision: str) -> Artifact:
 
 def _name_of(url: str) -> str:
     """What a folder is called: the last part of its address, without a revision, as far as a name may have it."""
-    last = url.rstrip("/").rpartition("/")[2].partition("@")[0]
+    path = url.partition("@")[0].rstrip("/") if "://" in url else os.path.abspath(url)
+    last = path.rpartition("/")[2]
     name = re.sub(r"[^\w.-]+", "-", last).lstrip(".-")
     return name if _NAME.fullmatch(name) else f"model-{name}"
 
@@ -110,7 +118,7 @@ def _licence(fs: Any, path: str) -> str:
     """What the card in the folder says that the licence is; empty: it says none."""
     if not exists(fs, f"{path}/{_CARD}"):
         return ""
-    head = fs.cat_file(f"{path}/{_CARD}")[: 1 << 16].decode("utf-8", errors="replace")
+    head = fs.cat_file(f"{path}/{_CARD}")[: 1 << 16].decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     found = _LICENCE.search(head.partition("\n---")[0]) if head.startswith("---") else None
     return found[1].strip() if found else ""
 

@@ -9,6 +9,7 @@ from typing import Any
 from prefect import task
 
 from gptcore.base.errors import InputError
+from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
@@ -64,7 +65,9 @@ def pin_own_tokenizer(store: Store, url: str) -> Artifact:
 
 
 def _pinned(store: Store, tokenizer: Tokenizer) -> Artifact:
-    recipe = recipe_of("tokenizer", {"imported": True}, {"vocabulary and merges": tokenizer.digest})
+    inputs = {"vocabulary and merges": tokenizer.digest}
+    inputs |= {"settings": sha256_json(tokenizer.beside)} if tokenizer.beside else {}
+    recipe = recipe_of("tokenizer", {"imported": True}, inputs)
     return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
 
 

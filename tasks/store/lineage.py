@@ -11,7 +11,7 @@ from gptcore.base.files import parse_json
 from gptcore.config import PRESETS, nearest_preset, network_config
 from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.counts import WeightsCounts
+from tasks.store.counts import ImportedCounts, WeightsCounts
 from tasks.store.manifest import Manifest
 from tasks.store.records import Record
 from tasks.store.state import known_stores
@@ -118,6 +118,21 @@ def teacher_of(store: Store, model: Artifact) -> Artifact | None:
     """The model that a pre-trained one learnt from; None where it learnt from text alone."""
     teacher = store.manifest(model)["inputs"].get("teacher")
     return store.artifact(teacher["stage"], teacher["digest"]) if teacher else None
+
+
+def card_origin(store: Store, model: Artifact) -> dict[str, str]:
+    """What the hub's card of a model says of the imported one that it is, or was fine-tuned from: its licence, and its
+    name where it is of the hub; nothing of a model that was pre-trained here.
+    """
+    manifest = store.manifest(model)
+    if model.stage != "imported":
+        made = manifest["inputs"].get("checkpoint", {})
+        if made.get("stage") != "imported":
+            return {}
+        manifest = store.manifest(ancestor(store, model, "imported"))
+    counts = ImportedCounts.parse(manifest["counts"])
+    name = counts.address.removeprefix("hf://").partition("@")[0] if counts.address.startswith("hf://") else ""
+    return {field: said for field, said in (("license", counts.licence), ("base_model", name)) if said}
 
 
 def made_before(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -129,6 +129,69 @@ def test_an_imported_model_has_a_name_an_origin_and_no_second_name(store: str, s
     assert [line.split()[1:3] for line in checkpoints_of(shelf)[1:]].count(["imported", "anna,"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("head", "licence"),
+    [
+        ("license: mit\n", "mit"),
+        ("license:\n- cc-by-4.0\n- mit\n", "cc-by-4.0"),
+        ("license:\nlanguage: en\n", ""),
+        ("license: 'other'  # see below\n", "other"),
+    ],
+)
+def test_the_licence_is_the_cards(tmp_path: Path, head: str, licence: str) -> None:
+    store = Store(str(tmp_path / "store"))
+    folder = foreign(tmp_path / "anna", "bert")
+    (folder / "README.md").write_text(f"\ufeff---\n{head}---\n# Anna\n", encoding="utf-8")
+    assert ImportedCounts.of(store, import_model.fn(store, str(folder))).licence == licence
+
+
+def test_a_folder_that_is_called_as_a_model_is_meant_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    anna, other = import_model.fn(store, str(foreign(tmp_path / "anna", "bert"))), foreign(tmp_path / "other", "gpt2")
+    other.rename(tmp_path / "latest")
+    (tmp_path / "anna").rename(tmp_path / "former")
+    foreign(tmp_path / "anna", "electra")
+    with pytest.raises(InputError, match="latest"):
+        pretrained_model(store, "latest")  # none was pre-trained here
+    assert pretrained_model(store, "anna") == anna == pretrained_model(store, "former")
+    assert checkpoint_label(store, pretrained_model(store, "./latest")).split()[2] == "model-latest,"
+    monkeypatch.chdir(tmp_path / "former")
+    assert import_model.fn(store, ".") == anna
+
+
+def test_what_lies_beside_a_tokenizer_stays_with_its_model(tmp_path: Path) -> None:
+    """Two models with one vocabulary, and a template for chats each."""
+    store = Store(str(tmp_path / "store"))
+    models = {}
+    for name in ("anna", "bella"):
+        folder = foreign(tmp_path / name, "llama" if name == "anna" else "qwen2")
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": name}))
+        models[name] = import_model.fn(store, str(folder))
+    for name, model in models.items():
+        export(store, model.short, "hugging-face", str(tmp_path / f"out-{name}"))
+        assert json.loads((tmp_path / f"out-{name}" / "tokenizer_config.json").read_text())["chat_template"] == name
+        config = json.loads((tmp_path / f"out-{name}" / "config.json").read_text())
+        assert config["eos_token_id"] == config["bos_token_id"] == 0
+
+
+@pytest.mark.parametrize("normalizer", ["Lowercase", "NFKC"])
+def test_a_gpt2_leaves_with_the_tokenizer_that_it_came_with(tmp_path: Path, normalizer: str) -> None:
+    store = Store(str(tmp_path / "store"))
+    folder = foreign(tmp_path / "anna", "gpt2")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**document, "normalizer": {"type": normalizer}}))
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    export(store, import_model.fn(store, str(folder)).short, "hugging-face", str(tmp_path / "out"))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    for text in ("The CAT", "\ufb01sh \u2460"):
+        assert theirs.encode(text, add_special_tokens=False) == Tokenizer.load(folder).encode(text)
+    assert "license: mit\n" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_what_is_no_model_is_refused_in_one_line(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

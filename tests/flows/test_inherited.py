@@ -78,6 +78,23 @@ def test_the_ancestor_says_it_then_the_checkpoint_then_its_teacher(tmp_path: Pat
     assert sweep_on(store, {**plan, "preset": "demo"}, named) == ({**plan, "preset": "demo"}, ())
 
 
+def test_what_a_user_says_of_all_tasks_counts_for_those_with_values_of_their_own(tmp_path: Path) -> None:
+    """For an imported model, whose recipe is not the user's; the other rates are those for its width."""
+    store = Store(str(tmp_path))
+    network = recorded(network_config({"family": "albert", "n_vocab": 100, "n_embd": 384, "n_head": 4}))
+    model = store.build(Recipe("imported", 1, {"model": network}), lambda _: {"tokenizer_digest": "t"}).artifact
+    found = {}
+    for overrides in ({}, {"finetune": {"lr": 4e-4, "epochs": 1}}, {"tasks": {"cola": {"lr": 1e-3}}}):
+        preset, origin = preset_on(store, model, FinetuneParameters(task="rte").preset, overrides)
+        found[len(found)] = [preset.finetune_for(task) for task in ("rte", "cola", "mnli")]
+        assert ("its rates times 2" in origin) == ("finetune" not in overrides)
+    plain, whole, single = found.values()
+    assert [config.epochs for config in plain] == [10, 10, 3]  # Table 14 of the paper
+    assert {(config.lr, config.epochs) for config in whole} == {(4e-4, 1)}
+    assert [config.lr for config in single] == [plain[0].lr, 1e-3, plain[2].lr]
+    assert plain[0].lr == 2 * preset_named("paper", {"family": "albert"}).finetune_for("rte").lr
+
+
 def test_a_published_size_brings_its_own_fine_tuning(tmp_path: Path) -> None:
     """ELECTRA's Table 7: rates, and how they fall from layer to layer."""
     store, shapes = Store(str(tmp_path)), FAMILIES["electra"].shapes

@@ -28,6 +28,7 @@ from gptcore.models.files.folder import (
 )
 from gptcore.models.files.layout import ForeignTensors, Layout, check_tokenizer
 from gptcore.models.files.library import ADDED_ROWS, added_token
+from gptcore.text.library import LibraryTokenizer
 from gptcore.text.tokenizer import Tokenizer
 
 _SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
@@ -84,7 +85,8 @@ class DecoderLayout(Layout):
         tensors |= {f"{self.positions}.weight": state["positions.weight"]}
         tensors |= {f"h.{n}.{part}": value for n, part, value in block_tensors(model)}
         tensors |= {f"{self.norm}.{name}": state[f"norm.{name}"] for name in ("weight", "bias") if self.norm}
-        unknown = tokenizer.vocabulary[self.unknown]
+        obeyed = isinstance(tokenizer, LibraryTokenizer)  # whose file says all of this
+        unknown: Any = tokenizer.end_of_text if obeyed else tokenizer.vocabulary[self.unknown]
         ends = {name: unknown for name in ("bos_token_id", "eos_token_id") if self.norm}
         sizes = {"n_inner": config.n_inner} if self.norm else {}
         rows = ADDED_ROWS[config.n_special]
@@ -96,6 +98,7 @@ class DecoderLayout(Layout):
             "model_max_length": config.n_ctx,
             "added_tokens_decoder": {str(index): added_token(name, rows) for index, name in names.items()},
         }
+        words = {"model_max_length": config.n_ctx} if obeyed else words
         stored = {f"transformer.{name}": value for name, value in tensors.items()}
         self._write_files(folder, stored, {**self._settings(config), **sizes, **ends}, tokenizer, words)
 

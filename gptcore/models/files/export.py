@@ -38,7 +38,9 @@ CODE = ("modeling_gptmill.py", "ngrams.py")
 _TABLES = read_table(__file__, "export.toml")
 
 
-def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, folder: Path) -> None:
+def export_hugging_face(
+    model: Exported[NetworkConfig], tokenizer: Tokenizer, folder: Path, origin: Mapping[str, str] | None = None
+) -> None:
     """Write a language model, or an encoder, and its tokenizer; see also :mod:`gptcore.models.files.library`.
 
     The rows of a fine-tuned decoder come along, as the tokens ``_start_``, ``_delimiter_`` and ``_classify_`` of the
@@ -50,6 +52,7 @@ def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, fo
     special token as that token.
 
     :param tokenizer: the one that the model was trained with.
+    :param origin: of the weights, see :func:`gptcore.models.files.readme.write_readme`.
     :raises InputError: a tokenizer with another number of ids than the model or of another family, or a network that
         nothing outside of this package computes.
     """
@@ -62,11 +65,16 @@ def export_hugging_face(model: Exported[NetworkConfig], tokenizer: Tokenizer, fo
         classes = ["CausalLM", *["MaskedLM"] * (below["kind"] == "both-ways")]
         own = {"family": config.family, **recorded(config)}
         _write(config, {**own, "network": below}, tensors, classes, tokenizer, folder)
-    write_readme(model, None, {}, tokenizer, folder)
+    write_readme(model, None, {}, tokenizer, folder, origin or {})
 
 
 def export_classifier(
-    model: Any, spec: TaskSpec, settings: Mapping[str, Any], tokenizer: Tokenizer, folder: Path
+    model: Any,
+    spec: TaskSpec,
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    folder: Path,
+    origin: Mapping[str, str] | None = None,
 ) -> None:
     """Write a fine-tuned model for transformers' class of its form, ``AutoModelForSequenceClassification`` say.
 
@@ -75,6 +83,7 @@ def export_classifier(
 
     :param model: a :class:`gptcore.models.classifier.Classifier`.
     :param settings: what its own ``config.json`` says.
+    :param origin: as :func:`export_hugging_face` has it.
     :raises InputError: as :func:`export_hugging_face`, or a model that is told what a text's words look like.
     """
     network, form = model.network, form_of(spec)
@@ -101,7 +110,7 @@ def export_classifier(
         ours = settings if below["kind"] != "transformers" else {}
         said = {**ours, **_labels(spec), "network": below, "classifier": classifier}
         _write(config, said, tensors, [form.transformers], tokenizer, folder)
-    write_readme(network, spec, settings, tokenizer, folder)
+    write_readme(network, spec, settings, tokenizer, folder, origin or {})
 
 
 def _layout(config: NetworkConfig) -> Layout:

@@ -27,7 +27,7 @@ from gptcore.text.vocabulary import SETTINGS_FILE
 _OLDER = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in checkpoints converted from the original releases
 _BUFFERS = (".position_ids", ".token_type_ids", ".inv_freq", ".attn.bias", ".attn.masked_bias")
 """How the names of tensors end that follow from the settings."""
-_TASKS = ("classifier.", "pre_classifier.", "qa_outputs.", "score.", "multiple_choice_head.", "pooler.", "cls.")
+TASKS = ("classifier.", "pre_classifier.", "qa_outputs.", "score.", "multiple_choice_head.", "pooler.", "cls.")
 """How the names of the heads of tasks begin, and of those heads of pre-training that a network can do without."""
 
 
@@ -127,7 +127,7 @@ class Layout(ABC):
                 raise InputError(f"{theirs.where}: {name}: differs from {its}, expected the same, as they are tied")
         left = [name for name in unread if not f".{name}".endswith(_BUFFERS)]
         for name in left:
-            if not name.startswith(_TASKS) and name not in tied:
+            if not name.startswith(TASKS) and name not in tied:
                 file = theirs.where.rpartition("/")[2]
                 raise InputError(f"{where}: has no place for {name}, but {file} has it; expected no such tensor")
         return StoredModel(config, tensors, tuple(theirs.names[name] for name in left if name not in tied))
@@ -214,16 +214,21 @@ class Layout(ABC):
 
 def check_tokenizer(config: NetworkConfig, tokenizer: Tokenizer) -> None:
     """:raises InputError: a tokenizer that is not the model's, or rows behind it that have no names."""
-    family = FAMILIES[config.family]
-    kind: type[Tokenizer] = family.part("tokenizer")
-    if not isinstance(tokenizer, (kind, LibraryTokenizer)):
-        raise InputError(f"tokenizer: a {tokenizer.kind} one, expected a {kind.kind} one for {family.title}")
+    check_kind(config, tokenizer, "tokenizer")
     if tokenizer.n_vocab > config.n_vocab:  # rows for no piece stay as they are
         raise InputError(
             f"model: found n_vocab = {config.n_vocab}, expected the tokenizer's {tokenizer.n_vocab} or more"
         )
     rows = ", ".join(map(str, ADDED_ROWS))
     require(config.n_special in ADDED_ROWS, f"model.n_special = {config.n_special}, expected one of {rows}")
+
+
+def check_kind(config: NetworkConfig, tokenizer: Tokenizer, where: str) -> None:
+    """:raises InputError: a tokenizer of another kind than a model's family has."""
+    family = FAMILIES[config.family]
+    kind: type[Tokenizer] = family.part("tokenizer")
+    expected = f"expected a {kind.kind} one for {family.title}"
+    require(isinstance(tokenizer, (kind, LibraryTokenizer)), f"{where}: a {tokenizer.kind} one, {expected}")
 
 
 def model_types() -> dict[str, Family]:
@@ -255,6 +260,9 @@ def _read_foreign(folder: ModelFolder, settings: Mapping[str, Any]) -> StoredMod
 
     :raises InputError: no network reads it.
     """
+    if folder.has(adapter := "adapter_config.json"):
+        found = f"{folder.at(adapter)}: found an adapter, which is read by no network here"
+        raise InputError(f"{found}; expected the model with it merged in (peft: merge_and_unload)")
     kind, theirs, setting = settings.get("model_type"), model_types(), ""
     refused = InputError(
         f"{folder.at('config.json')}: model_type = {kind!r}, expected {' or '.join((MODEL_TYPE, *theirs))}"
@@ -276,6 +284,8 @@ def _read_foreign(folder: ModelFolder, settings: Mapping[str, Any]) -> StoredMod
 
 def _read_as(family: Family, folder: ModelFolder, settings: Mapping[str, Any]) -> StoredModel:
     layout: Layout = family.part("layout")
+    if (said := settings.get("is_causal")) not in (None, family.generates):
+        raise InputError(f"{folder.at('config.json')}: is_causal = {said!r:.60}, expected {family.generates}")
     return layout.read(folder, settings, family.part("config")(family=family.name))
 
 

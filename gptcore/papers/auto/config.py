@@ -39,4 +39,6 @@ class WrappedDecoderConfig(WrappedConfig):
     words = True
     untied: bool = False
     """Whether the output layer has rows of its own, where others tell words by the rows of the embedding."""
+    headless: bool = False
+    """Whether what tells words is no such layer alone, and was left out: the network is fine-tuned all the same."""
     family: str = derived("auto-decoder")

@@ -55,8 +55,12 @@ def trunk(config: WrappedConfig, generator: torch.Generator | None = None) -> An
         except (KeyError, ValueError) as error:
             raise InputError(f"{config.architecture}: transformers has no such network ({error})") from None
         kind = kind[0] if isinstance(kind, tuple) else kind
-        pooler = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind).parameters else {}
-        return kind(theirs, **pooler)
+        return kind(theirs, **({} if builds_pooler(kind) else {"add_pooling_layer": False}))
+
+
+def builds_pooler(kind: type) -> bool:
+    """Whether a network of transformers' has its pooler, if any, without being asked."""
+    return "add_pooling_layer" not in inspect.signature(kind).parameters
 
 
 class _Wrapped(Network):
@@ -130,6 +134,8 @@ class WrappedDecoder(_Wrapped, LanguageModel):
 
     @property
     def output(self) -> Tensor | None:
+        if self.config.headless:
+            raise InputError(f"model: of {self.config.architecture} nothing that tells the next token was read")
         return None if self.head is None else self.head.weight
 
     def states(self, tokens: Tensor, table: Tensor) -> Tensor:

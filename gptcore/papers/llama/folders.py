@@ -113,6 +113,8 @@ class LlamaLayout(Layout):
             "rope_parameters": {"rope_type": "default", "rope_theta": config.theta},
             "rope_theta": config.theta,  # up to transformers 4, and others
             "attention_bias": config.qkv_bias,
+            "bos_token_id": tokenizer.beginning,
+            "eos_token_id": tokenizer.end_of_text,
             "tie_word_embeddings": not config.untied,
             **self.expected,
         }

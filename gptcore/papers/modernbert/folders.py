@@ -48,7 +48,8 @@ class ModernBertLayout(EncoderLayout):
             "rope_parameters": {kind: {"rope_type": "default", "rope_theta": its} for kind, its in thetas.items()},
             **{older: getattr(config, ours) for ours, (_, older) in _THETAS.items()},  # up to transformers 4
             "classifier_pooling": "cls",
-            "pad_token_id": None,  # where the tokenizer says none
+            # where the tokenizer says none; transformers' own are ids of the released vocabulary
+            **{f"{role}_token_id": None for role in ("pad", "bos", "eos", "cls", "sep")},
         }
 
     def _prefixed(self, name: str) -> str:
