@@ -21,10 +21,11 @@ def check_answers_file(rows: str, out: str, force: bool) -> None:
     :param out: empty: standard output.
     :raises InputError: one is no table's name, or ``out`` cannot be written, or is there already without ``force``.
     """
-    for name in filter(None, (rows, out)):
-        table_format(name)
+    if rows:
+        table_format(rows)
     if not out:
         return
+    table_format(out, written=True)
     require_new(Path(out), force)
     require_place(out, Path(out))
 

@@ -33,7 +33,6 @@ from gptcore.nlu.forms.form import Ids
 from gptcore.nlu.inputs import EncodedExample, encode_rows
 from gptcore.nlu.readers import Annotation, Example, iterate, labelled_splits, parquet_layout, source_files, unreadable
 from gptcore.nlu.registry import TaskSpec, recorded_task, task_settings
-from gptcore.nlu.spec import READ_BY
 from gptcore.text.alignment import Aligner
 from gptcore.text.tokenizer import Specials, Tokenizer
 
@@ -220,7 +219,7 @@ def dataset_fingerprint(spec: TaskSpec, datasets_url: str) -> str:
         except OSError as error:
             raise unreadable(url, error) from error
         files.append({"file": url.removeprefix(spec.root(datasets_url) + "/"), **content})
-    read_by = {part: str(getattr(spec, part)) for part in ("name", *READ_BY)}
+    read_by = {part: str(getattr(spec, part)) for part in ("name", *spec.read_by)}
     if layout := parquet_layout(spec.folder, datasets_url):  # the public files keep the digests they had
         read_by |= {"hub": str(layout.hub)}
     return sha256_json({"files": files, "read_by": read_by})

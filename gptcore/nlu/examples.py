@@ -111,14 +111,17 @@ class Record:
 def example_of(
     spec: TaskSpec, row: Record, datasets_url: str = "", label: float | None = None, subset: str = ""
 ) -> Example:
-    """A row's texts in the task's input order.
+    """A row's texts in the task's input order; of columns that are joined those that are empty leave no blank.
 
     :raises InputError: a column is missing, or does not hold text.
     """
-    some = spec.may_be_empty and any(str(row.columns.get(column, "")).strip() for column in spec.text_columns)
+    texts = [row.columns.get(column) for column in (*spec.text_columns, *spec.choices)]
+    some = spec.may_be_empty and any(isinstance(text, str) and text.strip() for text in texts)
+    if some and spec.own:  # null is what other formats have for an empty cell
+        row = replace(row, columns={name: "" if cell is None else cell for name, cell in row.columns.items()})
     return Example(
         fields=tuple(
-            row.text(field, some) if isinstance(field, str) else " ".join(row.text(column) for column in field)
+            row.text(field, some) if isinstance(field, str) else _joined([row.text(column, some) for column in field])
             for field in spec.fields
         ),
         choices=tuple(row.text(column) for column in spec.choices),
@@ -126,6 +129,10 @@ def example_of(
         subset=subset,
         row=row.name(datasets_url),
     )
+
+
+def _joined(texts: list[str]) -> str:
+    return " ".join(text for text in texts if text.strip())
 
 
 def show(value: Any) -> str:

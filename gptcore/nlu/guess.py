@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.base.errors import InputError, nearest, require
-from gptcore.base.filesystems import exists, file_system
+from gptcore.base.filesystems import exists, file_system, is_folder
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import FORMS, MISSING, label_text
 from gptcore.nlu.forms.form import grade_of
 from gptcore.nlu.own_task import free_name
+from gptcore.nlu.readers.dialect import cells_of, dialect_of, quotes_in
 from gptcore.nlu.readers.header import few, is_row, of_texts
-from gptcore.nlu.readers.parquet import read_whole_parquet
-from gptcore.nlu.readers.text_files import READERS, csv_rows, lines, tsv_rows
-from gptcore.nlu.spec import Format, TaskSpec
+from gptcore.nlu.readers.own_files import kind_of, read_own
+from gptcore.nlu.spec import Dialect, Format, TaskSpec
 
 Fields = dict[str, tuple[Any, str]]
 """A field of a task's file -> its value, and the reason where there is one to give."""
@@ -39,7 +39,7 @@ _OF_WORDS = ("single", "labels")  # forms of rows with one text
 _READINGS = 60_000  # of rows: few ones are read again (documentation, "Own tasks on real rows")
 _MOST_EPOCHS = 60
 _TIMES = 2  # how often the commonest label stands to the rarest where accuracy says too little
-_BARE = TaskSpec("rows", "", "csv", "single", {}, (), "", (), 0, {})
+_BARE = TaskSpec("rows", "", "csv", "single", {}, (), "", (), 0, {}, dialect=Dialect())
 
 
 def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str = "", folder: str = "") -> Fields:
@@ -53,6 +53,8 @@ def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str 
     :raises InputError: as the reader of the format; no rows, or none that a task can be made of; or, with the option
         that says it, what only the user knows.
     """
+    if is_folder(*file_system(url)) and exists(*file_system(f"{url}/train/state.json")):  # as `datasets` saves splits
+        url, folder = f"{url}/train", f"{folder}{url.rpartition('/')[2]}/"
     rows = _Rows(url, label)
     column, why = _label_column(rows, label)
     texts = _texts(rows, column, labels)
@@ -127,26 +129,27 @@ class _Rows:
 
     def _read(self, label: str, beside: bool) -> tuple[Format, Iterable[Record]]:
         """The format, told by what stands in the file, and the rows."""
-        if self.file.lower().endswith(".parquet"):
-            return "parquet", read_whole_parquet(self.url)
-        first = next(lines(self.url), (1, ""))[1]
-        if first.lstrip().startswith("{"):
-            return "jsonl", READERS["jsonl"](self.url, _BARE)
-        format: Format = "tsv" if "\t" in first and not (".csv" in self.file.lower() and "," in first) else "csv"
-        looked = itertools.islice((tsv_rows if format == "tsv" else csv_rows)(self.url), _LOOKED_AT)
-        cells = [row for _, row in looked]
+        spec = replace(_BARE, format=kind_of(self.url))
+        if spec.format not in ("csv", "tsv"):
+            return spec.format, read_own(self.url, spec)
+        dialect = dialect_of(self.url, spec, _NAMES)
+        dialect = replace(dialect, quoted=dialect.quoted or quotes_in(self.url, dialect)[1])
+        cells = [row for _, row in itertools.islice(cells_of(self.url, dialect), _LOOKED_AT)]
         require(cells, f"{self.url}: found no rows, expected two or more")
-        names, one, expected = cells[0], len(cells[0]) == 1, "commas or tabs between columns, or a JSON object a line"
-        found = "a list" if re.match(r"\s*\[\s*(\{|$)", first) else "semicolons" if one and ";" in first else ""
-        found = found or ("one column" if one and not beside else "")
-        require(not found, f"{self.url}, line 1: found {found}, expected {expected}")
-        columns = zip(*(row for row in cells if len(row) == len(names)), strict=True)
-        again = any(column[0] in column[1:] for column in columns)  # which a label does, and a column's name does not
-        known = (label and label in names) or any(_plain(name) in _NAMES for name in names)
-        self.headless = not known and (again or is_row(names))
+        names, lone = cells[0], len(cells[0]) == 1 and not beside
+        expected = "commas, semicolons, pipes or tabs between columns, or a JSON object a line"
+        require(not lone, f"{self.url}, line 1: found one column, expected {expected}")
+        plain = sorted(map(_plain, names))
+        columns = zip(
+            *(row for row in cells if len(row) == len(names) and sorted(map(_plain, row)) != plain), strict=True
+        )
+        again = any(name.strip() and name in column for name, column in zip(names, columns, strict=False))
+        known = (label and label in names) or any(_plain(name) in _NAMES - {""} for name in names)
+        self.headless = not known and (again or is_row(names))  # a label stands again, and a column's name does not
         if self.headless:
             names = [f"c{number}" for number in range(1, len(names) + 1)]
-        return format, READERS[format](self.url, replace(_BARE, columns=tuple(names) if self.headless else ()))
+        spec = replace(spec, columns=tuple(names) if self.headless else (), dialect=dialect)
+        return spec.format, read_own(self.url, spec)
 
     def values(self, name: str) -> list[Any]:
         return [row.columns.get(name) for row in self.rows]

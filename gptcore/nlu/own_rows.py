@@ -9,27 +9,28 @@
 Of tasks about mentions in a sentence (FewRel, Open Entity) a row is as their files have it, or a text with the words
 that mark them.
 
-Other fields of a row are left alone, so that it may carry an id or a label. A table is a file of CSV, TSV, JSON lines
-or parquet, read as tasks' files are; a line that is no object is a row, too, where a row is one text.
+Other fields of a row are left alone, so that it may carry an id or a label. A table is a file of any format that tasks'
+files have, read as these are; a line that is no object is a row, too, where a row is one text.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.filesystems import exists, file_system, misspelt
+from gptcore.base.filesystems import exists, file_system, is_folder, misspelt
 from gptcore.nlu.forms import form_of, label_number, label_text
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, rows_of, show
+from gptcore.nlu.readers.dialect import as_written, cells_of, dialect_of
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
-from gptcore.nlu.readers.parquet import read_whole_parquet
+from gptcore.nlu.readers.own_files import OWN_FORMATS, read_own
 from gptcore.nlu.readers.tagged import tagged_example
-from gptcore.nlu.readers.text_files import READERS, csv_rows, tsv_rows
-from gptcore.nlu.registry import Format, TaskSpec
+from gptcore.nlu.registry import Dialect, Format, Source, TaskSpec
 
 ANSWERS = "answers"
 """The list that may stand for the columns of the choices."""
@@ -37,7 +38,9 @@ LABEL = "label"
 """What a user's own rows may call the label besides its column's name."""
 TYPED = "standard input"
 """What messages call text that is in no file."""
-_TABLES: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
+_WRITTEN: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
+_PACKED = ("csv", "tsv", "jsonl", "json")  # formats that a compressed file may have
+_log = logging.getLogger(__name__)
 
 _BETWEEN_WORDS = re.compile(r"[ \t\r\n]")
 """What sets words apart in files of tagged words; a word of a list may hold other white space, as theirs may."""
@@ -93,37 +96,44 @@ def _a_row(spec: TaskSpec) -> str:
     return f"one JSON object a line: {json.dumps(row)}"
 
 
-def table_format(path: str) -> Format:
-    """The format of a table by the end of its name, behind which .gz or .zst may stand, but for parquet.
+def table_format(path: str, written: bool = False) -> Format:
+    """The format of a table by the end of its name, behind which .gz or .zst may stand, but for parquet and its like.
 
+    :param written: whether it is one of answers, which are not written in every format that is read.
     :raises InputError: it ends in no format's name.
     """
-    end = path.lower().removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
-    for kind in _TABLES:
-        if end == kind and (end != "parquet" or path.lower().endswith(end)):
-            return kind
-    named = f".{', .'.join(_TABLES)}, or .gz behind another than .parquet"
+    kinds = _WRITTEN if written else OWN_FORMATS
+    end, packed = path.lower().rpartition(".")[2], path.lower().rpartition(".")[0].rpartition(".")[2]
+    if end in kinds:
+        return end
+    if end in (("gz", "zst") if written else ("gz", "zst", "bz2", "xz")) and packed in kinds and packed in _PACKED:
+        return packed
+    if not written and is_folder(*file_system(path)):
+        return "arrow"
+    named = f".{', .'.join(kinds)}, or .gz behind another than .parquet"
     raise InputError(f"{path}: found no format, expected a name that ends in {named}")
 
 
 def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
     """The rows of a user's table with every column that it has.
 
-    Its first line names them; where the task's files have no such line, it may lack one as well.
+    Its first line names them; where the task's files have no such line, it may lack one as well. What is read of it
+    otherwise than it stands there is told in the log, behind the last row.
 
-    :param url: a file; any fsspec URL.
+    :param url: a file, or a folder that `datasets` saved; any fsspec URL.
     :raises InputError: as the readers of tasks' files; a column of one name twice.
     """
-    kind = table_format(url)
+    kind, dialect = table_format(url), spec.dialect or Dialect()
     require(exists(*file_system(url)), f"{url}: found no such file, expected a table of rows{misspelt(url)}")
-    if kind == "parquet":
-        return read_whole_parquet(url)
-    columns = spec.columns
-    if columns and kind != "jsonl":
-        _, cells = next((csv_rows if kind == "csv" else tsv_rows)(url), (1, []))
-        if len(cells) != len(columns) or {*cells} & {*form_of(spec).names_of(spec), *spec.text_columns}:
-            columns = ()
-    return READERS[kind](url, replace(spec, fields=(), choices=(), label="", columns=columns))
+    table = replace(spec, fields=(), choices=(), label="", format=kind, dialect=dialect)
+    table, notes = as_written(replace(table, splits={"rows": (Source(url, 0),)}, columns=()))
+    if spec.columns and table.format in ("csv", "tsv"):
+        _, cells = next(cells_of(url, dialect_of(url, table)), (1, []))
+        if len(cells) == len(spec.columns) and not {*cells} & {*form_of(spec).names_of(spec), *spec.text_columns}:
+            table = replace(table, columns=spec.columns)
+    yield from read_own(url, table)
+    for note in notes:
+        _log.warning(note)
 
 
 def labelled_rows(spec: TaskSpec, rows: Iterable[Record]) -> Iterator[Example]:

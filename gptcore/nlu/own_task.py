@@ -1,7 +1,7 @@
 """A user's own task: a TOML file with the fields of a registry entry becomes a :class:`TaskSpec` like the twelve.
 
     name = "anli"                           # its column on the leaderboard
-    format = "jsonl"                        # tsv, csv, jsonl, parquet
+    format = "jsonl"                        # tsv, csv, jsonl, json, parquet, arrow, xlsx
     form = "pair"                           # single, labels (any number of them a row), pair, choices
     fields = ["premise", "hypothesis"]      # columns of the texts, in input order
     label = "label"                         # column of the label
@@ -10,8 +10,9 @@
 
 Optional: ``test``, ``labels`` (else those of the training file, sorted), ``metrics`` (the headline first), ``positive``
 (the label that f1 is of, else the second), ``choices`` (columns of the answers), ``symmetric``, ``score_range``,
-``columns`` (of a file without a header line), ``dropped_labels`` ("": rows without a label), ``context``, ``seeds``,
-``note``, ``folder``, ``[prompt]`` and ``[finetune]``.
+``columns`` (of a file without a header line), ``delimiter``, ``encoding`` and ``quoted`` (where the files do not tell
+it), ``dropped_labels`` ("": rows without a label), ``context``, ``seeds``, ``note``, ``folder``, ``[prompt]`` and
+``[finetune]``.
 
 Paths are relative to the file, or to its ``folder``; where that folder is not beside the file, to the folder of
 datasets.
@@ -19,6 +20,7 @@ datasets.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import itertools
 import re
@@ -35,8 +37,10 @@ from gptcore.base.settings import replace_settings
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import DROPS_MISSING, FORMS, MISSING, Form, form_of, label_number, label_text
+from gptcore.nlu.readers.dialect import as_written
+from gptcore.nlu.readers.own_files import OWN_FORMATS, unread_sheets
 from gptcore.nlu.readers.tasks import unlabelled_rows
-from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, Format, Holdout, PromptTemplate, Source, TaskSpec
+from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, Dialect, Holdout, PromptTemplate, Source, TaskSpec
 from gptcore.nlu.toml_fields import TomlFields
 
 SUFFIX = ".toml"
@@ -48,7 +52,6 @@ _RESERVED = {
     *("model", "whose", "weights", "tokens", "operations", "seconds"),
 }
 """Names of columns that a leaderboard, or an analysis, has already."""
-_FORMATS: tuple[Format, ...] = ("tsv", "csv", "jsonl", "parquet")
 _HOLDOUT_SEED = 0
 _PARTS = 10_000  # a share of the rows is stated in ten-thousandths
 _MAX_GRADES = 101  # classes of a graded label: one for each whole number of its range
@@ -95,7 +98,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         name=name,
         folder="",
         home=_home(given, datasets_url),
-        format=given.one_of("format", _FORMATS),
+        format=given.one_of("format", OWN_FORMATS),
         form=form.name,
         splits=_splits(given),
         fields=_fields(given, form),
@@ -111,6 +114,8 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         columns=given.texts("columns"),
         dropped_labels=tuple(map(label_text, given.labels("dropped_labels"))),
         holdout=_holdout(given),
+        may_be_empty=True,
+        dialect=_dialect(given),
         context=given.whole("context", 0, 0),
         seeds=given.whole("seeds", 1, 1),
         note=given.text("note", ""),
@@ -120,7 +125,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     finetune, positive = given.table("finetune"), given.raw("positive")
     given.check_all_read()
     replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value
-    spec = _with_metrics(_with_labels(_fitting(given, spec), given), given)
+    spec = _with_metrics(_with_labels(_told(_fitting(given, spec)), given), given)
     return Task(_with_positive(spec, positive, given), finetune)
 
 
@@ -195,6 +200,21 @@ def _score_range(given: TomlFields) -> tuple[float, float] | None:
     return float(value[0]), float(value[1])
 
 
+def _dialect(given: TomlFields) -> Dialect:
+    """How the files are written, as far as the task's file says it."""
+    dialect = Dialect(given.text("delimiter", ""), given.text("encoding", ""), given.raw("quoted"))
+    delimiter, encoding = dialect.delimiter, dialect.encoding
+    one = len(delimiter) < 2 and delimiter not in ('"', "\r", "\n")
+    given.require(one, "delimiter", delimiter, 'the character between two cells, such as ";" or "\\t"')
+    try:
+        known = not encoding or codecs.lookup(encoding)._is_text_encoding
+    except LookupError:
+        known = False
+    given.require(known, "encoding", encoding, "the name of an encoding, such as cp1252 or utf-16-le")
+    given.require(dialect.quoted in (None, True, False), "quoted", dialect.quoted, "true or false")
+    return dialect
+
+
 def _prompt(given: TomlFields) -> PromptTemplate | None:
     """How the task is put to a model that is not fine-tuned; None: fields line by line, "Answer:", the labels."""
     values = given.table("prompt")
@@ -235,6 +255,9 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
     fits((spec.context or 0) <= last, "context", spec.context, f"the number of a field, 0 to {last}")
     names = list(spec.columns)
     fits(not names or spec.format in ("tsv", "csv"), "columns", names, "none: only tsv and csv may lack a header line")
+    for field, value in dataclasses.asdict(spec.dialect or Dialect()).items():
+        formats = ("tsv", "csv") if field != "encoding" else ("tsv", "csv", "jsonl", "json")
+        fits(value in (None, "") or spec.format in formats, field, value, f"none: it is for {', '.join(formats)}")
     for column in sorted(spec.required_columns) if names else ():
         fits(column in names, "columns", names, f"{column!r} among them")
     for split, sources in spec.splits.items():
@@ -244,6 +267,16 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
                 found = f"nothing at {address}, expected a file{misspelt(address)}"
                 raise InputError(f"{given.url}: {split} = {source.path!r}: found {found}")
     return replace(spec, context=None) if spec.symmetric else spec
+
+
+def _told(spec: TaskSpec) -> TaskSpec:
+    """The task with what its files tell of quotes; what is read otherwise than it stands there is in its note."""
+    spec, told = as_written(spec)
+    if spec.format == "xlsx":
+        paths = dict.fromkeys(source.path for sources in spec.splits.values() for source in sources)
+        sheets = {path: unread_sheets(spec.address("", path)) for path in paths}
+        told = [f"{path}: {sheet}" for path, sheet in sheets.items() if sheet]
+    return replace(spec, note="; ".join(filter(None, [spec.note, *told])))
 
 
 def _with_labels(spec: TaskSpec, given: TomlFields) -> TaskSpec:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.tables import as_tuples, read_table
+from gptcore.nlu.spec import Dialect as Dialect
 from gptcore.nlu.spec import Format as Format
 from gptcore.nlu.spec import Holdout as Holdout
 from gptcore.nlu.spec import Metric as Metric
@@ -18,7 +19,7 @@ from gptcore.nlu.spec import PromptTemplate as PromptTemplate
 from gptcore.nlu.spec import Source as Source
 from gptcore.nlu.spec import TaskSpec as TaskSpec
 
-_nested = {"holdout": Holdout, "cut": Holdout, "prompt": PromptTemplate}
+_nested = {"holdout": Holdout, "cut": Holdout, "prompt": PromptTemplate, "dialect": Dialect}
 
 
 def _task(entry: Mapping[str, Any]) -> TaskSpec:
@@ -47,7 +48,7 @@ REGISTRY: dict[str, TaskSpec] = {spec.name: spec for spec in TWELVE}
 TASK_OF_COLUMN = {column: spec.name for spec in TWELVE for column in spec.paper}
 COLUMNS = tuple(TASK_OF_COLUMN)
 """The leaderboard's columns, in the order of Tables 2, 3 and 4."""
-_ROWS = re.compile(r"\.(csv|tsv|jsonl|parquet)(\.gz|\.zst)?$", re.IGNORECASE)
+_ROWS = re.compile(r"\.(csv|tsv|jsonl|json|parquet|arrow|xlsx)(\.(gz|zst|bz2|xz))?$", re.IGNORECASE)
 
 BEYOND: dict[str, TaskSpec] = {spec.name: spec for spec in BEYOND_THE_PAPER}
 """Name -> entry of the tasks beyond the twelve: recorded and shown as a user's own tasks are, a column each."""
@@ -61,7 +62,7 @@ def recorded_task(config: Mapping[str, Any]) -> TaskSpec:
     """
     if "spec" not in config:
         return task_spec(config["task"])
-    return _task(as_tuples({"name": config["task"], **config["spec"]}))
+    return _task(as_tuples({"name": config["task"], "may_be_empty": True, **config["spec"]}))
 
 
 def task_settings(spec: TaskSpec) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Format = Literal["tsv", "csv", "jsonl", "parquet", "race", "squad", "conll", "commonsense", "fewrel", "open-entity"]
+OwnFormat = Literal["tsv", "csv", "jsonl", "json", "parquet", "arrow", "xlsx"]
+"""What a user's own rows may lie in."""
+Format = OwnFormat | Literal["race", "squad", "conll", "commonsense", "fewrel", "open-entity"]
 Metric = Literal[
     "accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"
 ]
@@ -63,6 +65,17 @@ class PromptTemplate:
 
 
 @dataclass(frozen=True)
+class Dialect:
+    """How the files of a user's own rows are written; what is left out is told by each file."""
+
+    delimiter: str = ""
+    """What stands between two cells of a line."""
+    encoding: str = ""
+    quoted: bool | None = None
+    """Whether the quotes around a cell are syntax; if not, they are text."""
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """Everything the pipeline knows about one dataset."""
 
@@ -112,6 +125,8 @@ class TaskSpec:
     """What a reader of the number must know; shown beside it."""
     home: str = ""
     """Address of the folder that an own task's files are in; empty: below the folder of datasets."""
+    dialect: Dialect | None = None
+    """None: files are written as the public ones are, in UTF-8, with commas in CSV, and quotes are text in TSV."""
 
     @property
     def own(self) -> bool:
@@ -134,7 +149,12 @@ class TaskSpec:
         :func:`gptcore.nlu.registry.recorded_task` reads it.
         """
         whole = json.loads(json.dumps(asdict(self)))
-        return {name: whole[name] for name in _RECORDED}
+        return {name: whole[name] for name in (*self.read_by, "symmetric", "context", "metrics")}
+
+    @property
+    def read_by(self) -> tuple[str, ...]:
+        """The parts that decide what is read from a file; notes and published scores do not."""
+        return _READ_BY if self.dialect in (None, Dialect()) else (*_READ_BY, "dialect")
 
     @property
     def headline(self) -> Metric:
@@ -170,7 +190,7 @@ class TaskSpec:
         return sum(source.rows for source in self.splits.get(split, ()))
 
 
-READ_BY = (
+_READ_BY = (
     "form",
     "format",
     "splits",
@@ -183,5 +203,3 @@ READ_BY = (
     "score_range",
     "holdout",
 )
-"""The parts of a registry entry that decide what is read from a file; its notes and published scores do not."""
-_RECORDED = (*READ_BY, "symmetric", "context", "metrics")

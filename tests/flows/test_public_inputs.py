@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import json
+import lzma
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -248,6 +250,9 @@ ROWS = b"text,label\na,p\nb,q\n"
         b"\xef\xbb\xbf" + ROWS.replace(b"\n", b"\r\n"),
         gzip.compress(ROWS, mtime=0),
         pa.compress(ROWS, "zstd", asbytes=True),
+        bz2.compress(ROWS),
+        lzma.compress(ROWS),
+        ROWS.decode().encode("utf-16"),
         gzip.compress(ROWS[:15], mtime=0) + gzip.compress(ROWS[15:], mtime=0),
     ],
 )
@@ -261,9 +266,9 @@ def test_the_same_rows_in_other_files(content: bytes, tmp_path: Path) -> None:
     ("content", "found"),
     [
         (b"PK\x03\x04...", "a zip archive"),
-        (b"BZh9...", "bzip2"),
-        (b"\xfd7zXZ\x00...", "xz"),
-        ("text,label".encode("utf-16"), "UTF-16"),
+        (b"BZh9...", "OSError: Invalid data stream"),
+        (b"\xfd7zXZ\x00...", "EOFError: Compressed file ended"),
+        (b"7z\xbc\xaf...", "a 7z archive, expected text, plain or compressed; unpack it"),
         (gzip.compress(ROWS * 9000, mtime=0)[:60], "OSError: Truncated compressed stream"),
         (b"text,label\na,p\n\nb,q\n", "0, expected 2"),
         (b"text,label\r\na,p\rb,q\r\n", "a line end that is CR alone beside others"),

@@ -1,10 +1,14 @@
-"""The rows of the hub's parquet files, under the registry's names, so that they are checked like any other rows."""
+"""The rows of the hub's parquet files, under the registry's names, so that they are checked like any other rows.
+
+Arrow files, of which a folder that `datasets` saved has some, are read in the same way.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +16,11 @@ import fsspec
 import numpy as np
 
 from gptcore.base.errors import InputError, did_you_mean, require
+from gptcore.base.filesystems import exists, file_system, is_folder, names_in
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.hub import HubSet
-from gptcore.nlu.readers.text_files import unreadable
+from gptcore.nlu.readers.text_files import json_object, unreadable
 from gptcore.nlu.registry import TaskSpec
 
 _ROWS = 1024  # rows in memory at a time, as Python objects
@@ -33,8 +38,6 @@ def read_parquet(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
 
 
 def _rows(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
-    import pyarrow.parquet as pq
-
     choices = {} if hub.options else {column: column for column in spec.choices}
     called = {column: hub.columns.get(column, column) for column in (*spec.text_columns, *choices, spec.label)}
     label_type = _STRINGS if form_of(spec).several else "number or string"
@@ -42,11 +45,10 @@ def _rows(url: str, spec: TaskSpec, hub: HubSet) -> Iterator[Record]:
     if hub.options:
         expected[hub.options] = "list of strings"
     number = 0
-    with fsspec.open(url, "rb") as raw:
-        file = pq.ParquetFile(raw, pre_buffer=False)
-        _check(file.schema_arrow, expected, url, called[spec.label], hub)
-        number_type = _number_type(file.schema_arrow.field(called[spec.label]).type)
-        for batch in file.iter_batches(batch_size=_ROWS, columns=list(expected)):
+    with _opened(url, list(expected)) as (schema, batches):
+        _check(schema, expected, url, called[spec.label], hub)
+        number_type = _number_type(schema.field(called[spec.label]).type)
+        for batch in batches:
             columns = {name: _as_bytes(batch.column(name)).to_pylist() for name in expected}
             for row in range(batch.num_rows):
                 number += 1
@@ -69,13 +71,57 @@ def record_batches(url: str) -> Iterator[Any]:
 
     :raises InputError: a column of one name twice.
     """
+    with _opened(url) as (schema, batches):
+        for name, times in Counter(names := schema.names).items():
+            require(times == 1, f"{url}, column {name!r}: found {times} times among {show(names)}, expected once")
+        yield from batches
+
+
+def arrow_files(url: str) -> list[str]:
+    """The Arrow files of a folder that `datasets` saved, in order, or the one that is at the address.
+
+    :raises InputError: another folder, or one with a folder for each split.
+    """
+    fs, root = file_system(url)
+    if not is_folder(fs, root):
+        return [url]
+    found = names_in(fs, root)
+    if "state.json" in found:
+        files = json_object(f"{url}/state.json", "_data_files").get("_data_files", [])
+        return [f"{url}/{file['filename']}" for file in files]
+    splits = [name for name in found if exists(fs, f"{root}/{name}/state.json")]
+    remedy = f"; a split is a folder of its own: {url}/{splits[0]}" if splits else ""
+    raise InputError(f"{url}: found a folder with {show(found)}, expected one split that `datasets` saved{remedy}")
+
+
+@contextmanager
+def _opened(url: str, columns: Sequence[str] | None = None) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """The schema of a parquet or Arrow file, and its record batches.
+
+    :param columns: the batches have no others; looked at when the first batch is asked for.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with fsspec.open(url, "rb") as raw:
-        file = pq.ParquetFile(raw, pre_buffer=False)
-        for name, times in Counter(names := file.schema_arrow.names).items():
-            require(times == 1, f"{url}, column {name!r}: found {times} times among {show(names)}, expected once")
-        yield from file.iter_batches(batch_size=_ROWS)
+        begin = raw.read(6)
+        raw.seek(0)
+        if begin == b"ARROW1":
+            file = pa.ipc.open_file(raw)
+            batches = map(file.get_batch, range(file.num_record_batches))
+            yield file.schema, _parts(batches, columns)
+        elif begin.startswith(b"\xff\xff\xff\xff"):
+            stream = pa.ipc.open_stream(raw)
+            yield stream.schema, _parts(iter(stream), columns)
+        else:
+            parquet = pq.ParquetFile(raw, pre_buffer=False)
+            yield parquet.schema_arrow, parquet.iter_batches(batch_size=_ROWS, columns=columns)
+
+
+def _parts(batches: Iterator[Any], columns: Sequence[str] | None) -> Iterator[Any]:
+    for batch in batches:
+        batch = batch if columns is None else batch.select(list(columns))
+        yield from (batch.slice(start, _ROWS) for start in range(0, batch.num_rows, _ROWS))
 
 
 def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
@@ -91,7 +137,8 @@ def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
         raise unreadable(url, error) from error
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # a column's name; a page that it cannot read
         reason = " ".join(str(error).split())
-        found = f"{type(error).__name__}: {reason}, expected a parquet file"
+        kind = "a parquet" if url.endswith(".parquet") else "a parquet or Arrow"
+        found = f"{type(error).__name__}: {reason}, expected {kind} file"
         raise InputError(f"{url}, after row {number}: found {found}") from error
 
 

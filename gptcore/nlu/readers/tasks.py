@@ -14,10 +14,10 @@ from gptcore.nlu.examples import Example, Record, example_of, show
 from gptcore.nlu.findings import dropped_as
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.readers.commonsense import read_commonsense
-from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.layout import ParquetLayout, has_folder, parquet_layout
 from gptcore.nlu.readers.mentions import read_fewrel, read_open_entity
-from gptcore.nlu.readers.parquet import read_parquet
+from gptcore.nlu.readers.own_files import read_own
+from gptcore.nlu.readers.parquet import arrow_files, read_parquet
 from gptcore.nlu.readers.passages import read_squad
 from gptcore.nlu.readers.tagged import read_conll
 from gptcore.nlu.readers.text_files import READERS, passage_names
@@ -118,6 +118,8 @@ def source_files(spec: TaskSpec, datasets_url: str) -> list[str]:
     if layout := parquet_layout(spec.folder, datasets_url):
         return sorted(url for path in sources for url in layout.urls(path))
     urls = [spec.address(datasets_url, path) for path in sorted(sources)]
+    if spec.format == "arrow":
+        return [file for url in urls for file in arrow_files(url)]
     return urls if spec.format != "race" else [f"{url}/{name}" for url in urls for name in passage_names(url)]
 
 
@@ -182,7 +184,7 @@ def unlabelled_rows(spec: TaskSpec, split: str) -> Iterator[Record]:
 def _rows(spec: TaskSpec, datasets_url: str, path: str, layout: ParquetLayout | None) -> Iterator[Record]:
     if layout is None:
         url = spec.address(datasets_url, path)
-        return read_parquet(url, spec, HubSet("", {})) if spec.format == "parquet" else READERS[spec.format](url, spec)
+        return read_own(url, spec) if spec.dialect else READERS[spec.format](url, spec)
     return (row for url in layout.urls(path) for row in read_parquet(url, spec, layout.hub))
 
 

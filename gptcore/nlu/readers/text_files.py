@@ -2,16 +2,20 @@
 
 Three things that general-purpose readers get wrong here. Quotes in the tab-separated sets are text, not syntax. Lines
 end at LF only (at CR where a file has no LF): U+2028, U+0085 and their like occur inside fields. And what is not UTF-8
-is an error with its byte offset, not a replacement character. A file compressed by gzip or zstd is known by its first
-bytes, whatever its name. Blank lines at a file's end are no rows. Files stream; a passage file of RACE is read whole.
+is an error with its byte offset, not a replacement character. A compressed file is known by its first bytes, whatever
+its name. Blank lines at a file's end are no rows. Files stream; a passage file of RACE is read whole. What else a
+user's own files may be written as is in :mod:`gptcore.nlu.readers.dialect`.
 """
 
 from __future__ import annotations
 
+import bz2
 import csv
+import io
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import lzma
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,48 +29,81 @@ from gptcore.nlu.readers.header import is_row, names_line
 from gptcore.nlu.registry import Format, TaskSpec
 
 csv.field_size_limit(1 << 30)  # characters of a cell; what Python allows, 131,072, is less than a book has
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
 _FOREIGN = {
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"PAR1": "parquet",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
+    b"PK\x03\x04": 'a zip archive, or an Excel workbook; unpack it, or say format = "xlsx"',
+    b"PAR1": 'parquet; say format = "parquet"',
+    b"ARROW1": 'Arrow; say format = "arrow"',
+    b"\xff\xff\xff\xff": 'Arrow; say format = "arrow"',
+    b"\xd0\xcf\x11\xe0": "a workbook of an old Excel; save it as .xlsx or .csv",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+    b"Rar!": "a rar archive; unpack it",
 }
-"""The first bytes of what is not read -> what it is."""
+"""The first bytes of what is not read as text -> what it is, and what to do about it."""
+UNREADABLE = (OSError, EOFError, lzma.LZMAError)
+"""What a missing file, a network or a broken archive raises."""
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LOOKED_AT = 1000  # rows that tell what the columns of a file without a header are
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
 
 
-def lines(url: str) -> Iterator[tuple[int, str]]:
+def lines(url: str, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     """Line number (from 1) and text of each line of a file, its line end included.
 
-    :raises InputError: no such file, a broken archive, another kind of file, or bytes that are not UTF-8.
+    :param encoding: of the file; "": UTF-8, or UTF-16 where its mark says so; None: UTF-8 alone.
+    :raises InputError: no such file, a broken archive, another kind of file, or bytes that are not in the encoding.
     """
     try:
-        yield from decoded_lines(_byte_lines(url), url)
-    except OSError as error:
+        yield from decoded_lines(byte_lines(url, encoding), url, encoding is not None)
+    except UNREADABLE as error:
         raise unreadable(url, error) from error
 
 
-def _byte_lines(url: str) -> Iterator[bytes]:
-    import pyarrow as pa
+def byte_lines(url: str, encoding: str | None = None) -> Iterator[bytes]:
+    """The lines of a file in UTF-8, whichever encoding it has; those of a file in UTF-8 as they are.
 
+    :param encoding: as in :func:`lines`.
+    """
     with fsspec.open(url, "rb") as raw:
         head = raw.read(max(map(len, (*_FOREIGN, *_COMPRESSED))))
     if kind := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), None):
-        raise InputError(f"{url}: found {kind}, expected UTF-8 text (or that compressed by gzip or zstd)")
-    packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
+        what, _, remedy = kind.partition("; ")
+        raise InputError(f"{url}: found {what}, expected text, plain or compressed; {remedy}")
+    packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), "")
     with fsspec.open(url, "rb") as raw:
-        yield from bounded(pa.input_stream(raw, compression=packed), raw, url) if packed else raw
+        stream = bounded(_unpacked(raw, packed), raw, url) if packed else raw
+        if encoding is None and head.startswith(_UTF_16):
+            raise InputError(f"{url}: found UTF-16, expected UTF-8 text")
+        if encoding is not None:
+            stream = stream if packed else bounded(raw, raw, url)
+            encoding = encoding or ("utf-16" if stream.peek(2)[:2] in _UTF_16 else "")
+        yield from _in_utf_8(stream, encoding, url) if encoding else stream
 
 
-def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
+def _unpacked(raw: Any, packed: str) -> Any:
+    import pyarrow as pa
+
+    own = {"bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
+    return own[packed](raw) if packed in own else pa.input_stream(raw, compression=packed)
+
+
+def _in_utf_8(stream: Any, encoding: str, url: str) -> Iterator[bytes]:
+    number = 0
+    try:
+        for line in io.TextIOWrapper(stream, encoding, newline="\n"):
+            number += 1
+            yield line.encode("utf-8")
+    except UnicodeError as error:
+        remedy = "; `encoding` in the task's file says another"
+        raise InputError(f"{url}, after line {number}: found {error}, expected {encoding} text{remedy}") from error
+
+
+def decoded_lines(lines: Iterable[bytes], name: str, own: bool = False) -> Iterator[tuple[int, str]]:
     """Line number (from 1) and text of each line, its line end included; a leading byte order mark is not text.
 
     :param lines: they end in LF; where there is none, in CR.
     :param name: of the file, for messages.
+    :param own: whether the file is one of a user's own task, where another encoding can be said.
     :raises InputError: bytes that are not UTF-8; names line and byte offset.
     """
     offset, given = 0, iter(lines)
@@ -74,7 +111,7 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, str]
     if begin and b"\r" in begin[0] and not begin[0].endswith(b"\n"):  # without a single LF that line is the file
         begin = begin[0].replace(b"\r", b"\n").splitlines(keepends=True)
     for number, line in enumerate(itertools.chain(begin, given), start=1):
-        text = _decode(line, name, offset, number)
+        text = _decode(line, name, offset, number, own)
         yield number, text.removeprefix("\ufeff") if number == 1 else text
         offset += len(line)
 
@@ -98,13 +135,14 @@ def json_object(url: str, holds: str) -> Mapping[str, Any]:
     return parse_object("".join(line for _, line in lines(url)), url, 1, f"an object with {holds}")
 
 
-def _decode(data: bytes, url: str, offset: int, line: int) -> str:
+def _decode(data: bytes, url: str, offset: int, line: int, own: bool = False) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
+        remedy = '; if Windows wrote it, `encoding = "cp1252"` in the task\'s file reads it' if own else ""
         raise InputError(
             f"{url}, line {line}, byte offset {offset + error.start}: "
-            f"found byte 0x{data[error.start]:02x}, expected UTF-8 text"
+            f"found byte 0x{data[error.start]:02x}, expected UTF-8 text{remedy}"
         ) from error
 
 
@@ -113,7 +151,12 @@ def tsv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
 
     :raises InputError: as :func:`lines`.
     """
-    return ((n, line.removesuffix("\n").removesuffix("\r").split("\t")) for n, line in rows_of(lines(url)))
+    return split_rows(rows_of(lines(url)), "\t")
+
+
+def split_rows(lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of numbered lines in which quotes are text."""
+    return ((n, line.removesuffix("\n").removesuffix("\r").split(delimiter)) for n, line in lines)
 
 
 def _unbroken(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -131,43 +174,99 @@ def csv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
 
     :raises InputError: as :func:`lines`, or a broken quote.
     """
-    rows = csv.reader((line for _, line in rows_of(lines(url))), strict=True)
+    return quoted_rows(rows_of(lines(url)), url, ",")
+
+
+_BROKEN = {
+    "expected after": ("more text behind the quote that ends a cell", 'double a quote that is text ("")'),
+    "unexpected end": ("a quoted cell without an end", 'double a quote that is text ("")'),
+    "new-line": ("a line end that is CR alone beside others", "let all lines end alike"),
+    "larger than": (f"a cell of more than {csv.field_size_limit():,} characters", "shorten it"),
+}
+"""Part of what Python's reader says -> what it has found, and what to do about it."""
+
+
+def quoted_rows(lines: Iterable[tuple[int, str]], url: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The number of the line that each row begins in, and its cells; a quoted one may span lines.
+
+    :param lines: numbered, one after the other.
+    :raises InputError: a broken quote.
+    """
+    numbered = iter(lines)
+    first = next(numbered, None)
+    if first is None:
+        return
+    rows = csv.reader((line for _, line in itertools.chain([first], numbered)), delimiter=delimiter, strict=True)
     while True:
-        line = rows.line_num + 1  # where the row starts, though a broken quote may run to the end of the file
+        line = rows.line_num + first[0]  # where the row starts, though a broken quote may run to the end of the file
         try:
             yield line, next(rows)
         except StopIteration:
             return
         except csv.Error as error:
-            found = "a line end that is CR alone beside others" if "new-line" in str(error) else error
-            raise InputError(f"{url}, line {line}: found {found}, expected comma-separated values") from error
+            broken = (words for part, words in _BROKEN.items() if part in str(error))
+            found, remedy = next(broken, (str(error), "mend the line"))
+            expected = f"cells with {show(delimiter)} between them" if delimiter != "," else "comma-separated values"
+            raise InputError(f"{url}, line {line}: found {found}, expected {expected}; {remedy}") from error
 
 
-def _table(url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Record]:
-    """Rows of cells as records, named by the header line, or by the task where the file has none."""
+def table_of_cells(
+    url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]], unit: str = "line"
+) -> Iterator[Record]:
+    """Rows of cells as records, named by the header line, or by the task where the file has none.
+
+    :param unit: what the rows' numbers count.
+    :raises InputError: a column that is missing or there twice, a row of another width, or the header once more.
+    """
     names = list(spec.columns)
-    header = sorted(name.strip().casefold() for name in names)
+    header = sorted(map(plain_name, names))
     for line, cells in rows:
         if not names:
-            names = cells
+            names = named_columns(cells) if spec.dialect else cells
+            header = sorted(map(plain_name, cells)) if spec.dialect and len(cells) > 1 else []
             for column in sorted(spec.required_columns or names):
                 if names.count(column) != 1:
                     hint = "" if column in names else did_you_mean(column, names)
                     if spec.home and not hint and not spec.required_columns & {*names}:
                         hint = _headless(spec, names, rows)
                     raise InputError(
-                        f"{url}, line {line}, column {column!r}: found {names.count(column)} times in the header "
+                        f"{url}, {unit} {line}, column {column!r}: found {names.count(column)} times in the header "
                         f"{show(names)}, expected once{hint}"
                     )
-        elif cells == names or (header and sorted(cell.strip().casefold() for cell in cells) == header):
-            hint = f": {', '.join(cells)} (`columns` are for a file without such a line)" if spec.columns else ""
-            raise InputError(f"{url}, line {line}: found the names of the columns, expected a row{hint}")
+        elif cells == names or _again(cells, header):
+            hint = "; take the line out"
+            if spec.columns:
+                hint = f": {_in_words(cells)} (`columns` are for a file without such a line)"
+            raise InputError(f"{url}, {unit} {line}: found the names of the columns, expected a row{hint}")
         elif len(cells) != len(names):
-            raise InputError(
-                f"{url}, line {line}, number of columns: found {len(cells)}, expected {len(names)} ({', '.join(names)})"
-            )
+            place, expected = f"{url}, {unit} {line}, number of columns", f"{len(names)} ({_in_words(names)})"
+            raise InputError(f"{place}: found {len(cells)}, expected {expected}")
         else:
-            yield Record(url, str(line), dict(zip(names, cells, strict=True)))
+            yield Record(url, str(line), dict(zip(names, cells, strict=True)), unit)
+
+
+def _again(cells: Sequence[str], header: Sequence[str]) -> bool:
+    """Whether cells are the sorted names of ``header`` in another order, case or with blanks around them."""
+    return bool(cells) and plain_name(cells[0]) in header and sorted(map(plain_name, cells)) == header
+
+
+def plain_name(name: str) -> str:
+    """A column's name without what a program or a person may have put around it."""
+    return name.strip("\ufeff \t\xa0\"'").casefold()
+
+
+def named_columns(names: Sequence[str]) -> list[str]:
+    """The names of columns, where several that have none are called by their places, as pandas does."""
+    blank = [not name.strip("\ufeff \t\xa0") for name in names]
+    if sum(blank) < 2:
+        return list(names)
+    return [
+        f"Unnamed: {place}" if empty else name for place, (name, empty) in enumerate(zip(names, blank, strict=True))
+    ]
+
+
+def _in_words(names: Sequence[str]) -> str:
+    return ", ".join(name if name.strip() == name != "" else repr(name) for name in names)
 
 
 def _headless(spec: TaskSpec, first: list[str], rest: Iterator[tuple[int, list[str]]]) -> str:
@@ -179,7 +278,7 @@ def _headless(spec: TaskSpec, first: list[str], rest: Iterator[tuple[int, list[s
 
 def read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
     """One JSON object a line."""
-    for line, text in rows_of(lines(url)):
+    for line, text in rows_of(lines(url, spec.dialect.encoding if spec.dialect else None)):
         yield Record(url, str(line), parse_object(text, url, line))
 
 
@@ -206,8 +305,8 @@ def with_options(spec: TaskSpec, row: Record, column: str) -> Record:
 
 
 READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
-    "tsv": lambda url, spec: _table(url, spec, tsv_rows(url) if spec.own else _unbroken(tsv_rows(url))),
-    "csv": lambda url, spec: _table(url, spec, csv_rows(url)),
+    "tsv": lambda url, spec: table_of_cells(url, spec, tsv_rows(url) if spec.own else _unbroken(tsv_rows(url))),
+    "csv": lambda url, spec: table_of_cells(url, spec, csv_rows(url)),
     "jsonl": read_jsonl,
     "race": _read_race,
 }
@@ -246,20 +345,28 @@ def parse_object(text: str, url: str, line: int, expected: str = "a JSON object"
     :param expected: what it is, for messages.
     :raises InputError: no JSON, or no object; names line and column.
     """
-    try:
-        value = json.loads(text.rstrip("\r\n"))  # with its end, what is cut off would be missed in the next line
-    except json.JSONDecodeError as error:
-        place = f"{url}, line {line + error.lineno - 1}, column {error.colno}"
-        raise InputError(f"{place}: found {error.msg}, expected JSON") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
-        raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
+    value = parse_json(text, url, line)
     if not isinstance(value, dict):
         raise InputError(f"{url}, line {line}: found {show(value)}, expected {expected}")
     return value
 
 
-def unreadable(url: str, error: OSError) -> InputError:
+def parse_json(text: str, url: str, line: int = 1) -> Any:
+    """What stands as JSON in a line of a file, or in those from there on.
+
+    :raises InputError: no JSON; names line and column.
+    """
+    try:
+        return json.loads(text.rstrip("\r\n"))  # with its end, what is cut off would be missed in the next line
+    except json.JSONDecodeError as error:
+        place = f"{url}, line {line + error.lineno - 1}, column {error.colno}"
+        raise InputError(f"{place}: found {error.msg}, expected JSON") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
+        raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
+
+
+def unreadable(url: str, error: Exception) -> InputError:
     """The error that names a file which is missing or cannot be read."""
-    known = {FileNotFoundError: "nothing there", IsADirectoryError: "a folder"}
+    known: dict[type[Exception], str] = {FileNotFoundError: "nothing there", IsADirectoryError: "a folder"}
     found = known.get(type(error)) or f"{type(error).__name__}: {error}"
     return InputError(f"{url}: found {found}, expected the dataset's file under its public name")

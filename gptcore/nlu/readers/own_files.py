@@ -1,0 +1,180 @@
+"""The rows of a user's own files, in each of the formats that a task's file may name."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, time
+from typing import Any
+
+import fsspec
+
+from gptcore.base.errors import InputError, near
+from gptcore.base.filesystems import file_system, is_folder
+from gptcore.base.unpacking import check_unpacked
+from gptcore.nlu.examples import Record, show
+from gptcore.nlu.readers.dialect import cells_of, dialect_of
+from gptcore.nlu.readers.hub import HubSet
+from gptcore.nlu.readers.parquet import arrow_files, read_parquet, read_whole_parquet
+from gptcore.nlu.readers.text_files import lines, parse_json, plain_name, read_jsonl, table_of_cells, unreadable
+from gptcore.nlu.spec import Format, TaskSpec
+
+_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "arrow"}
+
+
+def read_own(url: str, spec: TaskSpec) -> Iterator[Record]:
+    """The rows of a file of a user's own.
+
+    :param spec: a task with a dialect; one without fields gets every column that the file has.
+    :raises InputError: as the reader of its format; a row that is the header once more.
+    """
+    for row in _READERS[spec.format](url, spec):
+        cells = row.columns.items()
+        if len(cells) > 1 and all(
+            isinstance(cell, str) and plain_name(cell) == plain_name(name) for name, cell in cells
+        ):
+            place = f"{row.file}, {row.unit} {row.line}"
+            raise InputError(f"{place}: found the names of the columns, expected a row; take the row out")
+        yield row
+
+
+def kind_of(url: str, encoding: str = "") -> Format:
+    """The format of a file of rows, by what it begins with; of a folder, that of `datasets`.
+
+    :param encoding: of a text, as :func:`gptcore.nlu.readers.text_files.lines` takes it.
+    :raises InputError: as :func:`gptcore.nlu.readers.text_files.lines`.
+    """
+    if is_folder(*file_system(url)):
+        return "arrow"
+    with fsspec.open(url, "rb") as raw:
+        head = raw.read(4)
+    if head in _MAGIC or url.lower().endswith(".xlsx"):
+        return _MAGIC.get(head, "xlsx")
+    texts = (line.strip() for _, line in lines(url, encoding) if line.strip())
+    first, second = next(texts, ""), next(texts, "")
+    if first[:1] not in ("{", "["):
+        tabs = "\t" in first and not (".csv" in url.rpartition("/")[2].lower() and "," in first)
+        return "tsv" if tabs else "csv"
+    return "jsonl" if first[:1] == "{" and first.endswith("}") and second else "json"
+
+
+def _cells(url: str, spec: TaskSpec) -> Iterator[Record]:
+    return table_of_cells(url, spec, cells_of(url, dialect_of(url, spec)))
+
+
+def _columns(url: str, spec: TaskSpec) -> Iterator[Record]:
+    for file in arrow_files(url) if spec.format == "arrow" else [url]:
+        yield from read_parquet(file, spec, HubSet("", {})) if spec.fields else read_whole_parquet(file)
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _objects(url: str, spec: TaskSpec) -> Iterator[Record]:
+    """Rows of JSON; of one that lacks the label's key, which others have, the label is missing."""
+    read = read_jsonl if spec.format == "jsonl" else _read_json
+    usual: set[str] | None = None
+    for row in read(url, spec):
+        if spec.label and spec.label not in row.columns:
+            if usual is None:
+                usual = next(({*other.columns} for other in read(url, spec) if spec.label in other.columns), set())
+            if usual and not near(spec.label, row.columns.keys() - usual):  # which would be the label, misspelt
+                row = replace(row, columns={**row.columns, spec.label: None})
+        yield row
+
+
+def _read_json(url: str, spec: TaskSpec) -> Iterator[Record]:
+    """The rows of a file that is one JSON value, or has one object a line, as many do that are called .json."""
+    encoding = spec.dialect.encoding if spec.dialect else ""
+    if kind_of(url, encoding) == "jsonl":
+        return read_jsonl(url, spec)
+    rows = objects_in(parse_json("".join(line for _, line in lines(url, encoding)), url), url)
+    return (Record(url, str(number), row, unit="row") for number, row in enumerate(rows, start=1))
+
+
+def objects_in(value: Any, url: str) -> list[Mapping[str, Any]]:
+    """The rows of a JSON value: an array of objects, or an object of columns in one of pandas' orientations.
+
+    :raises InputError: another value, or columns of several lengths.
+    """
+    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+        return value
+    if isinstance(value, dict) and not any(isinstance(part, dict | list) for part in value.values()):
+        return [value]
+    columns = list(value.values()) if isinstance(value, dict) else []
+    if columns and all(isinstance(part, dict) for part in columns):
+        if all(name.isdecimal() for name in value) and not all(name.isdecimal() for name in columns[0]):
+            return columns  # rows by their numbers
+        columns = [list(part.values()) if [*part] == [*columns[0]] else [] for part in columns]
+    if columns and all(isinstance(part, list) and len(part) == len(columns[0]) for part in columns):
+        return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    expected = "an array of objects, or an object of columns with a cell for each row"
+    raise InputError(f"{url}, line 1, column 1: found {show(value)}, expected {expected}")
+
+
+# --- Excel -----------------------------------------------------------------------------------------------------------
+
+
+def _read_excel(url: str, spec: TaskSpec) -> Iterator[Record]:
+    return table_of_cells(url, spec, iter(_sheets(url)[0][1]), "row")
+
+
+def unread_sheets(url: str) -> str:
+    """What a workbook has beside the sheet that is read; empty: nothing."""
+    (name, _), *others = _sheets(url)
+    told = ", ".join(f"{show(other)} ({len(rows):,} rows)" for other, rows in others if rows)
+    return f"the sheet {show(name)} is read, and not {told}" if told else ""
+
+
+def _sheets(url: str) -> list[tuple[str, list[tuple[int, list[str]]]]]:
+    """The sheets of a workbook by their names, each as its numbered rows of cells, without empty ones at its end.
+
+    :raises InputError: no such file, no workbook, or openpyxl is not installed.
+    """
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        remedy = "`pip install 'gptmill[excel]'` brings it"
+        raise InputError(f"{url}: found an Excel workbook, expected openpyxl, which reads it; {remedy}") from None
+    try:
+        with fsspec.open(url, "rb") as raw:
+            packed = zipfile.ZipFile(raw)
+            check_unpacked(sum(part.file_size for part in packed.infolist()), raw.seek(0, 2), url)
+            book = load_workbook(raw, read_only=True, data_only=True)
+            return [(sheet.title, _numbered(sheet)) for sheet in book.worksheets]
+    except InputError:
+        raise
+    except OSError as error:
+        raise unreadable(url, error) from error
+    except Exception as error:  # each part of a workbook has its own words for what is wrong
+        raise InputError(f"{url}: found {type(error).__name__}: {error}, expected an Excel workbook (.xlsx)") from error
+
+
+def _numbered(sheet: Any) -> list[tuple[int, list[str]]]:
+    rows = [(number, list(map(_cell, row))) for number, row in enumerate(sheet.iter_rows(values_only=True), start=1)]
+    while rows and not any(rows[-1][1]):
+        rows.pop()
+    width = max((place for _, cells in rows for place, cell in enumerate(cells, start=1) if cell), default=0)
+    return [(number, [*cells[:width], *[""] * (width - len(cells))]) for number, cells in rows]
+
+
+def _cell(value: Any) -> str:
+    """A cell as a CSV of the table has it: a whole number without a fraction, a day without an hour."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime) and value.time() == time():
+        return str(value.date())
+    return str(value)
+
+
+_READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
+    **dict.fromkeys(("csv", "tsv"), _cells),
+    **dict.fromkeys(("jsonl", "json"), _objects),
+    **dict.fromkeys(("parquet", "arrow"), _columns),
+    "xlsx": _read_excel,
+}
+OWN_FORMATS: tuple[Format, ...] = tuple(_READERS)
+"""What a user's own rows may lie in."""
