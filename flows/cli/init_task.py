@@ -27,6 +27,7 @@ def init_task(rows: str, label: str, labels: str, name: str, out: str, force: bo
     :return: the file's address.
     :raises InputError: no rows there, no new TOML file can be written, or as :func:`guess_task` and :func:`check_task`.
     """
+    rows = rows.rstrip("/")
     require(exists(*file_system(rows)), f"{rows}: found nothing there, expected a file of rows{misspelt(rows)}")
     folder, _, file = rows.rpartition("/")
     path = Path(out) if out else Path("" if "://" in rows else folder, f"{file.partition('.')[0]}.toml")

@@ -125,8 +125,8 @@ def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
     """
     kind, dialect = table_format(url), spec.dialect or Dialect()
     require(exists(*file_system(url)), f"{url}: found no such file, expected a table of rows{misspelt(url)}")
-    table = replace(spec, fields=(), choices=(), label="", format=kind, dialect=dialect)
-    table, notes = as_written(replace(table, splits={"rows": (Source(url, 0),)}, columns=()))
+    table = replace(spec, folder="", home="", splits={"rows": (Source(url, 0),)}, fields=(), choices=(), label="")
+    table, notes = as_written(replace(table, format=kind, dialect=dialect, columns=()))
     if spec.columns and table.format in ("csv", "tsv"):
         _, cells = next(cells_of(url, dialect_of(url, table)), (1, []))
         if len(cells) == len(spec.columns) and not {*cells} & {*form_of(spec).names_of(spec), *spec.text_columns}:

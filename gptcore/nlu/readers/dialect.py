@@ -17,6 +17,7 @@ from dataclasses import replace
 from gptcore.base.errors import InputError
 from gptcore.nlu.examples import show
 from gptcore.nlu.readers.text_files import (
+    TAKE_OUT,
     UNREADABLE,
     byte_lines,
     decoded_lines,
@@ -107,7 +108,7 @@ def _refuse_comment(url: str, rows: list[list[str]], known: Collection[str]) -> 
     named = [not {*known}.isdisjoint(map(plain_name, row)) for row in rows]
     if len({len(row) for row in rows}) > 1 or (not named[0] and any(named)):
         found = f"found {show(rows[0][0])}, a comment, expected the names of the columns"
-        raise InputError(f"{url}, line 1: {found}; take the line out")
+        raise InputError(f"{url}, line 1: {found}{TAKE_OUT}")
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,15 @@ from gptcore.nlu.examples import Record, show
 from gptcore.nlu.readers.dialect import cells_of, dialect_of
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.parquet import arrow_files, read_parquet, read_whole_parquet
-from gptcore.nlu.readers.text_files import lines, parse_json, plain_name, read_jsonl, table_of_cells, unreadable
+from gptcore.nlu.readers.text_files import (
+    TAKE_OUT,
+    lines,
+    parse_json,
+    plain_name,
+    read_jsonl,
+    table_of_cells,
+    unreadable,
+)
 from gptcore.nlu.spec import Format, TaskSpec
 
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "arrow"}
@@ -30,12 +38,10 @@ def read_own(url: str, spec: TaskSpec) -> Iterator[Record]:
     :raises InputError: as the reader of its format; a row that is the header once more.
     """
     for row in _READERS[spec.format](url, spec):
-        cells = row.columns.items()
-        if len(cells) > 1 and all(
-            isinstance(cell, str) and plain_name(cell) == plain_name(name) for name, cell in cells
-        ):
+        named = [(name, cell) for name, cell in row.columns.items() if not name.startswith("Unnamed: ")]
+        if len(named) > 1 and all(plain_name(name) == plain_name(str(cell)) for name, cell in named):
             place = f"{row.file}, {row.unit} {row.line}"
-            raise InputError(f"{place}: found the names of the columns, expected a row; take the row out")
+            raise InputError(f"{place}: found the names of the columns, expected a row{TAKE_OUT}")
         yield row
 
 
@@ -47,8 +53,11 @@ def kind_of(url: str, encoding: str = "") -> Format:
     """
     if is_folder(*file_system(url)):
         return "arrow"
-    with fsspec.open(url, "rb") as raw:
-        head = raw.read(4)
+    try:
+        with fsspec.open(url, "rb") as raw:
+            head = raw.read(4)
+    except OSError as error:
+        raise unreadable(url, error) from error
     if head in _MAGIC or url.lower().endswith(".xlsx"):
         return _MAGIC.get(head, "xlsx")
     texts = (line.strip() for _, line in lines(url, encoding) if line.strip())
@@ -117,57 +126,42 @@ def objects_in(value: Any, url: str) -> list[Mapping[str, Any]]:
 
 
 def _read_excel(url: str, spec: TaskSpec) -> Iterator[Record]:
-    return table_of_cells(url, spec, iter(_sheets(url)[0][1]), "row")
+    return table_of_cells(url, spec, enumerate(next(iter(_sheets(url).values())), start=1), "row")
 
 
 def unread_sheets(url: str) -> str:
     """What a workbook has beside the sheet that is read; empty: nothing."""
-    (name, _), *others = _sheets(url)
-    told = ", ".join(f"{show(other)} ({len(rows):,} rows)" for other, rows in others if rows)
+    name, *others = sheets = _sheets(url)
+    told = ", ".join(f"{show(other)} ({len(sheets[other]):,} rows)" for other in others if sheets[other])
     return f"the sheet {show(name)} is read, and not {told}" if told else ""
 
 
-def _sheets(url: str) -> list[tuple[str, list[tuple[int, list[str]]]]]:
-    """The sheets of a workbook by their names, each as its numbered rows of cells, without empty ones at its end.
+def _sheets(url: str) -> dict[str, list[list[str]]]:
+    """The sheets of a workbook by their names, each as its rows of cells.
 
     :raises InputError: no such file, no workbook, or openpyxl is not installed.
     """
-    try:
-        from openpyxl import load_workbook
-    except ImportError:
-        remedy = "`pip install 'gptmill[excel]'` brings it"
-        raise InputError(f"{url}: found an Excel workbook, expected openpyxl, which reads it; {remedy}") from None
+    import pandas as pd
+
     try:
         with fsspec.open(url, "rb") as raw:
-            packed = zipfile.ZipFile(raw)
-            check_unpacked(sum(part.file_size for part in packed.infolist()), raw.seek(0, 2), url)
-            book = load_workbook(raw, read_only=True, data_only=True)
-            return [(sheet.title, _numbered(sheet)) for sheet in book.worksheets]
+            check_unpacked(sum(part.file_size for part in zipfile.ZipFile(raw).infolist()), raw.seek(0, 2), url)
+            read = pd.read_excel(raw, sheet_name=None, header=None, dtype=object, na_filter=False, engine="openpyxl")
     except InputError:
         raise
+    except ImportError:
+        expected = "openpyxl, which reads it; `pip install 'gptmill[excel]'` brings it"
+        raise InputError(f"{url}: found an Excel workbook, expected {expected}") from None
     except OSError as error:
         raise unreadable(url, error) from error
     except Exception as error:  # each part of a workbook has its own words for what is wrong
         raise InputError(f"{url}: found {type(error).__name__}: {error}, expected an Excel workbook (.xlsx)") from error
-
-
-def _numbered(sheet: Any) -> list[tuple[int, list[str]]]:
-    rows = [(number, list(map(_cell, row))) for number, row in enumerate(sheet.iter_rows(values_only=True), start=1)]
-    while rows and not any(rows[-1][1]):
-        rows.pop()
-    width = max((place for _, cells in rows for place, cell in enumerate(cells, start=1) if cell), default=0)
-    return [(number, [*cells[:width], *[""] * (width - len(cells))]) for number, cells in rows]
+    return {name: [list(map(_cell, row)) for row in sheet.to_numpy().tolist()] for name, sheet in read.items()}
 
 
 def _cell(value: Any) -> str:
-    """A cell as a CSV of the table has it: a whole number without a fraction, a day without an hour."""
-    if value is None:
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, datetime) and value.time() == time():
-        return str(value.date())
-    return str(value)
+    """A cell as a CSV of the table has it: a day has no hour."""
+    return str(value.date() if isinstance(value, datetime) and value.time() == time() else value)
 
 
 _READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {

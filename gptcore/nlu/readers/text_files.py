@@ -76,7 +76,10 @@ def byte_lines(url: str, encoding: str | None = None) -> Iterator[bytes]:
             raise InputError(f"{url}: found UTF-16, expected UTF-8 text")
         if encoding is not None:
             stream = stream if packed else bounded(raw, raw, url)
-            encoding = encoding or ("utf-16" if stream.peek(2)[:2] in _UTF_16 else "")
+            begin = stream.peek(4)[:4]
+            if not encoding and b"\0" in begin and begin[:2] not in _UTF_16:
+                raise InputError(f'{url}: found {show(begin)}, expected UTF-8 text; say encoding = "utf-16-le"')
+            encoding = encoding or ("utf-16" if begin[:2] in _UTF_16 else "")
         yield from _in_utf_8(stream, encoding, url) if encoding else stream
 
 
@@ -146,17 +149,13 @@ def _decode(data: bytes, url: str, offset: int, line: int, own: bool = False) ->
         ) from error
 
 
-def tsv_rows(url: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of each line of a tab-separated file (from 1), and its cells; a quote is text there.
-
-    :raises InputError: as :func:`lines`.
-    """
-    return split_rows(rows_of(lines(url)), "\t")
-
-
 def split_rows(lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The cells of numbered lines in which quotes are text."""
     return ((n, line.removesuffix("\n").removesuffix("\r").split(delimiter)) for n, line in lines)
+
+
+def _tabbed(url: str) -> Iterator[tuple[int, list[str]]]:
+    return split_rows(rows_of(lines(url)), "\t")
 
 
 def _unbroken(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -210,6 +209,10 @@ def quoted_rows(lines: Iterable[tuple[int, str]], url: str, delimiter: str) -> I
             raise InputError(f"{url}, line {line}: found {found}, expected {expected}; {remedy}") from error
 
 
+TAKE_OUT = "; take the line out"
+"""What may be done about a line that is no row."""
+
+
 def table_of_cells(
     url: str, spec: TaskSpec, rows: Iterator[tuple[int, list[str]]], unit: str = "line"
 ) -> Iterator[Record]:
@@ -223,7 +226,6 @@ def table_of_cells(
     for line, cells in rows:
         if not names:
             names = named_columns(cells) if spec.dialect else cells
-            header = sorted(map(plain_name, cells)) if spec.dialect and len(cells) > 1 else []
             for column in sorted(spec.required_columns or names):
                 if names.count(column) != 1:
                     hint = "" if column in names else did_you_mean(column, names)
@@ -233,21 +235,14 @@ def table_of_cells(
                         f"{url}, {unit} {line}, column {column!r}: found {names.count(column)} times in the header "
                         f"{show(names)}, expected once{hint}"
                     )
-        elif cells == names or _again(cells, header):
-            hint = "; take the line out"
-            if spec.columns:
-                hint = f": {_in_words(cells)} (`columns` are for a file without such a line)"
+        elif cells == names or (header and sorted(map(plain_name, cells)) == header):
+            hint = f": {_in_words(cells)} (`columns` are for a file without such a line)" if header else TAKE_OUT
             raise InputError(f"{url}, {unit} {line}: found the names of the columns, expected a row{hint}")
         elif len(cells) != len(names):
             place, expected = f"{url}, {unit} {line}, number of columns", f"{len(names)} ({_in_words(names)})"
             raise InputError(f"{place}: found {len(cells)}, expected {expected}")
         else:
             yield Record(url, str(line), dict(zip(names, cells, strict=True)), unit)
-
-
-def _again(cells: Sequence[str], header: Sequence[str]) -> bool:
-    """Whether cells are the sorted names of ``header`` in another order, case or with blanks around them."""
-    return bool(cells) and plain_name(cells[0]) in header and sorted(map(plain_name, cells)) == header
 
 
 def plain_name(name: str) -> str:
@@ -257,12 +252,8 @@ def plain_name(name: str) -> str:
 
 def named_columns(names: Sequence[str]) -> list[str]:
     """The names of columns, where several that have none are called by their places, as pandas does."""
-    blank = [not name.strip("\ufeff \t\xa0") for name in names]
-    if sum(blank) < 2:
-        return list(names)
-    return [
-        f"Unnamed: {place}" if empty else name for place, (name, empty) in enumerate(zip(names, blank, strict=True))
-    ]
+    blank = [place for place, name in enumerate(names) if not name.strip("\ufeff \t\xa0")]
+    return [f"Unnamed: {n}" if n in blank and len(blank) > 1 else name for n, name in enumerate(names)]
 
 
 def _in_words(names: Sequence[str]) -> str:
@@ -305,7 +296,7 @@ def with_options(spec: TaskSpec, row: Record, column: str) -> Record:
 
 
 READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {
-    "tsv": lambda url, spec: table_of_cells(url, spec, tsv_rows(url) if spec.own else _unbroken(tsv_rows(url))),
+    "tsv": lambda url, spec: table_of_cells(url, spec, _tabbed(url) if spec.own else _unbroken(_tabbed(url))),
     "csv": lambda url, spec: table_of_cells(url, spec, csv_rows(url)),
     "jsonl": read_jsonl,
     "race": _read_race,
