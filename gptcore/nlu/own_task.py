@@ -203,15 +203,14 @@ def _score_range(given: TomlFields) -> tuple[float, float] | None:
 def _dialect(given: TomlFields) -> Dialect:
     """How the files are written, as far as the task's file says it."""
     dialect = Dialect(given.text("delimiter", ""), given.text("encoding", ""), given.raw("quoted"))
-    delimiter, encoding = dialect.delimiter, dialect.encoding
-    one = len(delimiter) < 2 and delimiter not in ('"', "\r", "\n")
-    given.require(one, "delimiter", delimiter, 'the character between two cells, such as ";" or "\\t"')
+    one = len(dialect.delimiter) < 2 and dialect.delimiter not in ('"', "\r", "\n")
+    given.require(one, "delimiter", dialect.delimiter, 'the character between two cells, such as ";" or "\\t"')
     try:
-        known = not encoding or codecs.lookup(encoding)._is_text_encoding
+        known = codecs.lookup(dialect.encoding or "utf-8")._is_text_encoding
     except LookupError:
         known = False
-    given.require(known, "encoding", encoding, "the name of an encoding, such as cp1252 or utf-16-le")
-    given.require(dialect.quoted in (None, True, False), "quoted", dialect.quoted, "true or false")
+    given.require(known, "encoding", dialect.encoding, "the name of an encoding, such as cp1252 or utf-16-le")
+    given.require(isinstance(dialect.quoted, bool | None), "quoted", dialect.quoted, "true or false")
     return dialect
 
 

@@ -29,7 +29,7 @@ from gptcore.nlu.guess import guess_task, task_text
 from gptcore.nlu.own_rows import own_example, own_table
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import iterate
-from gptcore.nlu.registry import recorded_task, task_settings
+from gptcore.nlu.registry import recorded_task, task_settings, task_spec
 from tests.expected import expected
 from tests.gptcore.test_own_task import toml
 
@@ -193,6 +193,19 @@ def test_one_table_in_many_files_is_one_table(tmp_path: Path) -> None:
         found.append(sorted((row.fields, row.label) for row in labelled))
     assert all(each == found[0] for each in found)
     assert len(found[0]) == 80
+
+
+def test_what_is_told_of_a_table_stands_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rows.csv").write_bytes("sentence;;;n\ncafé, thé;;;1\n".encode("cp1252"))
+    monkeypatch.chdir(tmp_path)
+    (row,) = own_table(task_spec("sst2"), "rows.csv")
+    assert dict(row.columns) == {"sentence": "café, thé", "Unnamed: 1": "", "Unnamed: 2": "", "n": "1"}
+    assert caplog.messages == [
+        "rows.csv: 2 columns without a name are empty in all rows, and are not read",
+        "rows.csv: it is not UTF-8 in 1 lines, and is read as Windows writes it; `encoding` says another",
+    ]
 
 
 def test_glues_pairs_with_an_empty_side_are_checked(capfd: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ def dialect_of(url: str, spec: TaskSpec, known: Collection[str] = ()) -> Dialect
     delimiter = said.delimiter or (sep[1] if sep else "\t" if spec.format == "tsv" else "")
     delimiter = delimiter or _delimiter(url, spec, begin[comment:])
     if comment:
-        _refuse_comment(url, _cells(begin[:3], delimiter), {*map(plain_name, spec.required_columns or known)})
+        _refuse_comment(url, _cells(begin, delimiter)[:2], {*map(plain_name, spec.required_columns or known)})
     encoding = said.encoding or ("cp1252" if delimiter == ";" and not is_utf_8 else "")
     return Dialect(delimiter, encoding, spec.format == "csv" if said.quoted is None else said.quoted)
 

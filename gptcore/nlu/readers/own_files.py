@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from gptcore.base.errors import InputError, near
+from gptcore.base.errors import InputError, near, require
 from gptcore.base.filesystems import file_system, is_folder
 from gptcore.base.unpacking import check_unpacked
 from gptcore.nlu.examples import Record, show
@@ -156,6 +156,7 @@ def _sheets(url: str) -> dict[str, list[list[str]]]:
         raise unreadable(url, error) from error
     except Exception as error:  # each part of a workbook has its own words for what is wrong
         raise InputError(f"{url}: found {type(error).__name__}: {error}, expected an Excel workbook (.xlsx)") from error
+    require(read, f"{url}: found a workbook without sheets, expected one with rows")
     return {name: [list(map(_cell, row)) for row in sheet.to_numpy().tolist()] for name, sheet in read.items()}
 
 

@@ -87,8 +87,9 @@ def arrow_files(url: str) -> list[str]:
         return [url]
     found = names_in(fs, root)
     if "state.json" in found:
-        files = json_object(f"{url}/state.json", "_data_files").get("_data_files", [])
-        return [f"{url}/{file['filename']}" for file in files]
+        state = Record(file := f"{url}/state.json", "1", json_object(file, "_data_files"))
+        parts = state.listed("_data_files")
+        return [f"{url}/{state.inner(part, '_data_files').text('filename')}" for part in parts]
     splits = [name for name in found if exists(fs, f"{root}/{name}/state.json")]
     remedy = f"; a split is a folder of its own: {url}/{splits[0]}" if splits else ""
     raise InputError(f"{url}: found a folder with {show(found)}, expected one split that `datasets` saved{remedy}")
