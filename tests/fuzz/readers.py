@@ -56,6 +56,7 @@ from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub
 from tests.gptcore.papers.prompting.test_prompt_files import XML
 from tests.gptcore.test_library import bert
+from tests.gptcore.test_own_files import COLUMNS
 from tests.gptcore.test_passages import conll, squad
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
@@ -305,6 +306,12 @@ def _undescribed(folder: Path) -> None:
         shutil.copy(INPUTS / file, folder)
 
 
+def _formatted(folder: Path) -> None:
+    rows = [{"text": f"words of {n}; and more", "label": "ab"[n % 2]} for n in range(4)]
+    for number, (name, write) in enumerate(COLUMNS.items()):
+        write(rows, folder / f"{number}-{name.strip()}")
+
+
 def _guessed(folder: Path) -> None:
     for file in sorted(folder.iterdir()):
         task_text(guess_task(str(file)))
@@ -331,6 +338,7 @@ READERS: dict[str, Reader] = {
     "tagged words": Reader(lambda folder: conll(folder, TAGGED), _read_beyond("conll2003")),
     "minimal pairs": Reader(lambda folder: write_blimp(str(folder), pairs=1), _minimal_pairs),
     "rows that no task describes": Reader(_undescribed, _guessed),
+    "rows in every format": Reader(_formatted, _guessed),
     "rows of a user": Reader(_rows, lambda folder: exhaust(read_own_rows(task_spec("rte"), _lines(folder)))),
     "books as text": Reader(_book("a.txt", b"A story of a cat.\n\nIt sat on the mat, and slept.\n" * 3), _corpus),
     "books as JSON lines": Reader(_book("a.jsonl", b'{"text": "A story of a cat that sat."}\n' * 3), _corpus),

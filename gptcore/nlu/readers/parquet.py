@@ -121,6 +121,7 @@ def _opened(url: str, columns: Sequence[str] | None = None) -> Iterator[tuple[An
 
 def _parts(batches: Iterator[Any], columns: Sequence[str] | None) -> Iterator[Any]:
     for batch in batches:
+        batch.validate(full=True)  # a damaged one would end the process
         batch = batch if columns is None else batch.select(list(columns))
         yield from (batch.slice(start, _ROWS) for start in range(0, batch.num_rows, _ROWS))
 
@@ -136,7 +137,7 @@ def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
             number += 1
     except FileNotFoundError as error:
         raise unreadable(url, error) from error
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # a column's name; a page that it cannot read
+    except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:  # of a name, a page, a length
         reason = " ".join(str(error).split())
         kind = "a parquet" if url.endswith(".parquet") else "a parquet or Arrow"
         found = f"{type(error).__name__}: {reason}, expected {kind} file"
