@@ -31,11 +31,8 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], source: str = "")
     :return: how many there are.
     :raises InputError: a row that the format cannot hold.
     """
-    kind, counted, partial = (
-        table_format(path.name, written=True),
-        itertools.count(),
-        path.with_name(f".partial-{path.name}"),
-    )
+    kind, counted = table_format(path.name, written=True), itertools.count()
+    partial = path.with_name(f".partial-{path.name}")
     numbered = (row for row, _ in zip(rows, counted, strict=False))
     try:
         with pa.output_stream(str(partial)) as file:  # compressed as its name says

@@ -133,7 +133,7 @@ class _Rows:
         if spec.format not in ("csv", "tsv"):
             return spec.format, read_own(self.url, spec)
         dialect = dialect_of(self.url, spec, _NAMES)
-        dialect = replace(dialect, quoted=dialect.quoted or quotes_in(self.url, dialect)[1])
+        dialect = replace(dialect, quoted=dialect.quoted or all(quotes_in(self.url, dialect)))
         cells = [row for _, row in itertools.islice(cells_of(self.url, dialect), _LOOKED_AT)]
         require(cells, f"{self.url}: found no rows, expected two or more")
         names, lone = cells[0], len(cells[0]) == 1 and not beside

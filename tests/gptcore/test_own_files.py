@@ -213,6 +213,23 @@ def test_glues_pairs_with_an_empty_side_are_checked(capfd: pytest.CaptureFixture
     assert re.search(r"note: \d of \d+ train rows have an empty text", "".join(capfd.readouterr()))
 
 
+@pytest.mark.parametrize(
+    ("dev", "text", "told"),
+    [
+        ("x\ta\n", 'He said "no"', "1 cells of rows.tsv are quoted as programs do it"),
+        ('"x\ta\n', '"He said ""no"""', "1 cells of rows.tsv look quoted, and are read as text"),
+        ('"x"\ta\n', '"He said ""no"""', "1 cells of dev.tsv look quoted, and are read as text"),
+    ],
+)
+def test_quotes_are_syntax_where_programs_wrote_those_of_every_file(
+    dev: str, text: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.tsv").write_text('text\tlabel\n"He said ""no"""\tb\n')
+    (tmp_path / "dev.tsv").write_text(f"text\tlabel\n{dev}")
+    assert read(tmp_path, "rows.tsv", dev="dev.tsv") == [((text,), 1)]
+    assert told in read_own_task(str(tmp_path / "own.toml")).spec.note
+
+
 def test_what_a_file_tells_of_itself_keeps_the_digest_of_what_was_read_before(tmp_path: Path) -> None:
     rows = [{"text": "a b", "label": "a"}, {"text": 'c "d" e', "label": "b"}]
     digests = {}

@@ -123,7 +123,7 @@ def as_written(spec: TaskSpec) -> tuple[TaskSpec, list[str]]:
     files = {spec.address("", source.path): source.path for sources in spec.splits.values() for source in sources}
     asked = spec.format == "tsv" and said.quoted is None
     quotes = {url: quotes_in(url, dialect_of(url, spec)) for url in files if asked}
-    quoted = any(marks for marks, _ in quotes.values()) and all(written for marks, written in quotes.values() if marks)
+    quoted = any(marks for marks, _ in quotes.values()) and all(written for _, written in quotes.values())
     spec = replace(spec, dialect=replace(said, quoted=True) if quoted else said)
     how = "look quoted, and are read as text; `quoted = true` reads them without quotes"
     if quoted:
@@ -135,23 +135,25 @@ def as_written(spec: TaskSpec) -> tuple[TaskSpec, list[str]]:
 
 
 def quotes_in(url: str, dialect: Dialect) -> tuple[int, bool]:
-    """How many cells of a tab-separated file are between quotes, and whether a program wrote all that it has of these.
+    """How many cells of a tab-separated file are between quotes, and whether a program wrote all quotes that it has.
 
     Then the same lines come when they are written again, with quotes around every cell, or doubled ones in some.
     """
     texts = [line.rstrip("\r\n") + "\r\n" for _, line in rows_of(lines(url, dialect.encoding))]
     marks = sum(len(cell) > 1 and cell[0] == cell[-1] == '"' for text in texts for cell in text[:-2].split("\t"))
-    whole, written = "".join(texts), list[str]()
+    whole = "".join(texts)
+    if '"' not in whole:
+        return 0, True
     try:
-        rows = list(csv.reader(texts if '"' in whole else (), delimiter="\t", strict=True))
+        rows = list(csv.reader(texts, "excel-tab", strict=True))
     except csv.Error:
         return marks, False
-    for quoting in (csv.QUOTE_ALL, csv.QUOTE_MINIMAL):
-        csv.writer(out := io.StringIO(), "excel-tab", quoting=quoting).writerows(rows)
-        written.append(out.getvalue())
     inner = sum(cell.count('"') for row in rows for cell in row)
-    same = written[0] == whole or (written[1] == whole and inner > 0)
-    return (whole.count('"') // 2 - inner if same else marks), same and len({*map(len, rows)}) == 1
+    for quoting in (csv.QUOTE_ALL, csv.QUOTE_MINIMAL) if len({*map(len, rows)}) == 1 else ():
+        csv.writer(out := io.StringIO(), "excel-tab", quoting=quoting).writerows(rows)
+        if out.getvalue() == whole and (inner or quoting == csv.QUOTE_ALL):
+            return whole.count('"') // 2 - inner, True
+    return marks, False
 
 
 def _told(url: str, dialect: Dialect, said: Dialect) -> Iterator[str]:
