@@ -18,7 +18,6 @@ from gptcore.base.errors import InputError
 from gptcore.nlu.examples import show
 from gptcore.nlu.readers.text_files import (
     TAKE_OUT,
-    UNREADABLE,
     byte_lines,
     decoded_lines,
     lines,
@@ -27,7 +26,6 @@ from gptcore.nlu.readers.text_files import (
     quoted_rows,
     rows_of,
     split_rows,
-    unreadable,
 )
 from gptcore.nlu.spec import Dialect, TaskSpec
 
@@ -71,10 +69,7 @@ def cells_of(url: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
 
 def _beginning(url: str, encoding: str) -> tuple[list[str], bool]:
     """The first lines of a file, whatever its bytes are, and whether these are UTF-8."""
-    try:
-        given = list(itertools.islice(byte_lines(url, encoding), _LOOKED_AT))
-    except UNREADABLE as error:
-        raise unreadable(url, error) from error
+    given = list(itertools.islice(byte_lines(url, encoding), _LOOKED_AT))
     decoded = [line.decode("utf-8", "replace").encode() for line in given]
     return [line for _, line in rows_of(decoded_lines(decoded, url))], decoded == given
 

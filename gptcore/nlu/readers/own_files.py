@@ -19,6 +19,7 @@ from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.parquet import arrow_files, read_parquet, read_whole_parquet
 from gptcore.nlu.readers.text_files import (
     TAKE_OUT,
+    head_of,
     lines,
     parse_json,
     plain_name,
@@ -53,11 +54,7 @@ def kind_of(url: str, encoding: str = "") -> Format:
     """
     if is_folder(*file_system(url)):
         return "arrow"
-    try:
-        with fsspec.open(url, "rb") as raw:
-            head = raw.read(4)
-    except OSError as error:
-        raise unreadable(url, error) from error
+    head = head_of(url)[:4]
     if head in _MAGIC or url.lower().endswith(".xlsx"):
         return _MAGIC.get(head, "xlsx")
     texts = (line.strip() for _, line in lines(url, encoding) if line.strip())

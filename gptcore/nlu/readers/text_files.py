@@ -40,8 +40,6 @@ _FOREIGN = {
     b"Rar!": "a rar archive; unpack it",
 }
 """The first bytes of what is not read as text -> what it is, and what to do about it."""
-UNREADABLE = (OSError, EOFError, lzma.LZMAError)
-"""What a missing file, a network or a broken archive raises."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LOOKED_AT = 1000  # rows that tell what the columns of a file without a header are
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
@@ -53,9 +51,18 @@ def lines(url: str, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     :param encoding: of the file; "": UTF-8, or UTF-16 where its mark says so; None: UTF-8 alone.
     :raises InputError: no such file, a broken archive, another kind of file, or bytes that are not in the encoding.
     """
+    return decoded_lines(byte_lines(url, encoding), url, encoding is not None)
+
+
+def head_of(url: str) -> bytes:
+    """The first bytes of a file, which tell what it is.
+
+    :raises InputError: no such file.
+    """
     try:
-        yield from decoded_lines(byte_lines(url, encoding), url, encoding is not None)
-    except UNREADABLE as error:
+        with fsspec.open(url, "rb") as raw:
+            return bytes(raw.read(max(map(len, (*_FOREIGN, *_COMPRESSED)))))
+    except OSError as error:
         raise unreadable(url, error) from error
 
 
@@ -63,30 +70,38 @@ def byte_lines(url: str, encoding: str | None = None) -> Iterator[bytes]:
     """The lines of a file in UTF-8, whichever encoding it has; those of a file in UTF-8 as they are.
 
     :param encoding: as in :func:`lines`.
+    :raises InputError: no such file, a broken archive or another kind of file.
     """
-    with fsspec.open(url, "rb") as raw:
-        head = raw.read(max(map(len, (*_FOREIGN, *_COMPRESSED))))
+    head = head_of(url)
     if kind := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), None):
         what, _, remedy = kind.partition("; ")
         raise InputError(f"{url}: found {what}, expected text, plain or compressed; {remedy}")
+    if encoding is None and head.startswith(_UTF_16):
+        raise InputError(f"{url}: found UTF-16, expected UTF-8 text")
     packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), "")
-    with fsspec.open(url, "rb") as raw:
-        stream = bounded(_unpacked(raw, packed), raw, url) if packed else raw
-        if encoding is None and head.startswith(_UTF_16):
-            raise InputError(f"{url}: found UTF-16, expected UTF-8 text")
-        if encoding is not None:
-            stream = stream if packed else bounded(raw, raw, url)
-            begin = stream.peek(4)[:4]
-            if not encoding and b"\0" in begin and begin[:2] not in _UTF_16:
-                raise InputError(f'{url}: found {show(begin)}, expected UTF-8 text; say encoding = "utf-16-le"')
-            encoding = encoding or ("utf-16" if begin[:2] in _UTF_16 else "")
-        yield from _in_utf_8(stream, encoding, url) if encoding else stream
+    try:
+        with fsspec.open(url, "rb") as raw:
+            stream = bounded(_unpacked(raw, packed), raw, url) if packed or encoding is not None else raw
+            if encoding == "":
+                encoding = _marked(stream.peek(4), url)
+            yield from _in_utf_8(stream, encoding, url) if encoding else stream
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise unreadable(url, error) from error
+
+
+def _marked(begin: bytes, url: str) -> str:
+    """The encoding that a file's first bytes tell; empty: UTF-8."""
+    if begin.startswith(_UTF_16):
+        return "utf-16"
+    if b"\0" in begin[:4]:
+        raise InputError(f'{url}: found {show(begin[:4])}, expected UTF-8 text; say encoding = "utf-16-le"')
+    return ""
 
 
 def _unpacked(raw: Any, packed: str) -> Any:
     import pyarrow as pa
 
-    own = {"bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
+    own: dict[str, Callable[[Any], Any]] = {"": lambda file: file, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
     return own[packed](raw) if packed in own else pa.input_stream(raw, compression=packed)
 
 
