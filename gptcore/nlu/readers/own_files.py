@@ -95,7 +95,7 @@ def _read_json(url: str, spec: TaskSpec) -> Iterator[Record]:
     encoding = spec.dialect.encoding if spec.dialect else ""
     if kind_of(url, encoding) == "jsonl":
         return read_jsonl(url, spec)
-    rows = objects_in(parse_json("".join(line for _, line in lines(url, encoding)), url), url)
+    rows = objects_in(parse_json("".join(line for _, line in lines(url, encoding)), url, own=True), url)
     return (Record(url, str(number), row, unit="row") for number, row in enumerate(rows, start=1))
 
 

@@ -285,7 +285,7 @@ def _headless(spec: TaskSpec, first: list[str], rest: Iterator[tuple[int, list[s
 def read_jsonl(url: str, spec: TaskSpec) -> Iterator[Record]:
     """One JSON object a line."""
     for line, text in rows_of(lines(url, spec.dialect.encoding if spec.dialect else None)):
-        yield Record(url, str(line), parse_object(text, url, line))
+        yield Record(url, str(line), parse_object(text, url, line, own=spec.dialect is not None))
 
 
 def _read_race(url: str, spec: TaskSpec) -> Iterator[Record]:
@@ -345,30 +345,40 @@ def _passages(url: str) -> Iterator[tuple[str, bytes]]:
         yield from ((f"{url}/{name}", contents[f"{root}/{name}"]) for name in group)
 
 
-def parse_object(text: str, url: str, line: int, expected: str = "a JSON object") -> dict[str, Any]:
+def parse_object(text: str, url: str, line: int, expected: str = "a JSON object", own: bool = False) -> dict[str, Any]:
     """The JSON object that stands in a line of a file, or in those from there on.
 
     :param expected: what it is, for messages.
+    :param own: as in :func:`parse_json`.
     :raises InputError: no JSON, or no object; names line and column.
     """
-    value = parse_json(text, url, line)
+    value = parse_json(text, url, line, own)
     if not isinstance(value, dict):
         raise InputError(f"{url}, line {line}: found {show(value)}, expected {expected}")
     return value
 
 
-def parse_json(text: str, url: str, line: int = 1) -> Any:
+def parse_json(text: str, url: str, line: int = 1, own: bool = False) -> Any:
     """What stands as JSON in a line of a file, or in those from there on.
 
+    :param own: whether it is a user's own, in which a key that stands twice in an object is an error.
     :raises InputError: no JSON; names line and column.
     """
     try:
-        return json.loads(text.rstrip("\r\n"))  # with its end, what is cut off would be missed in the next line
+        # with the line's end, what is cut off would be missed in the next one
+        return json.loads(text.rstrip("\r\n"), object_pairs_hook=_each_once if own else None)
     except json.JSONDecodeError as error:
         place = f"{url}, line {line + error.lineno - 1}, column {error.colno}"
         raise InputError(f"{place}: found {error.msg}, expected JSON") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
         raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"a key twice in {show([name for name, _ in pairs])}")
+    return row
 
 
 def unreadable(url: str, error: Exception) -> InputError:
