@@ -256,9 +256,11 @@ def _shown(scores: Mapping[str, Any], decimals: int = 4) -> str:
 
 
 def init_task(options: argparse.Namespace) -> None:
-    from flows.cli.init_task import init_task
+    from flows.cli.init_task import init_task, said_of
 
-    options.task = init_task(options.rows, options.label, options.labels, options.name, options.out, options.force)
+    options.task = init_task(
+        options.rows, said_of(options), options.name, options.out, options.force, ask=sys.stdin.isatty()
+    )
 
 
 def encode(options: argparse.Namespace) -> None:

@@ -136,4 +136,5 @@ def _plain(label: str) -> str:
     folded = unicodedata.normalize("NFKC", label).casefold()
     shown = "".join(mark for mark in folded if unicodedata.category(mark) != "Cf")  # no byte order mark, no joiner
     text = " ".join(shown.strip(_AROUND).split())
-    return str(Decimal(text).normalize()) if grade_of(text) is not None else text
+    grade = grade_of(text)
+    return text if grade is None else str(Decimal(repr(grade)).normalize())

@@ -7,11 +7,13 @@ import json
 import math
 import re
 import tomllib
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.filesystems import exists, file_system, is_folder
@@ -22,7 +24,7 @@ from gptcore.nlu.forms.form import grade_of
 from gptcore.nlu.own_task import free_name
 from gptcore.nlu.readers.dialect import cells_of, dialect_of, quotes_in
 from gptcore.nlu.readers.header import few, is_row, of_texts
-from gptcore.nlu.readers.own_files import kind_of, read_own
+from gptcore.nlu.readers.own_files import kind_of, listed_in, opened, read_own, unwritten
 from gptcore.nlu.spec import Dialect, Format, TaskSpec
 
 Fields = dict[str, tuple[Any, str]]
@@ -36,37 +38,68 @@ _NO_LABEL = "-"  # how SNLI writes that its raters did not agree
 _LOOKED_AT = 1000  # rows that tell whether a file has a header
 _LISTED = 20  # labels that a file names; where there are more, its rows do
 _OF_WORDS = ("single", "labels")  # forms of rows with one text
+_SEPARATORS = (";", "|", "#", ",", " ")
+"""What may stand between several labels, the surest first."""
 _READINGS = 60_000  # of rows: few ones are read again (documentation, "Own tasks on real rows")
 _MOST_EPOCHS = 60
 _TIMES = 2  # how often the commonest label stands to the rarest where accuracy says too little
 _BARE = TaskSpec("rows", "", "csv", "single", {}, (), "", (), 0, {}, dialect=Dialect())
 
 
-def guess_task(url: str, label: str = "", labels: Sequence[str] = (), name: str = "", folder: str = "") -> Fields:
+class Said(NamedTuple):
+    """What a user says of a task; what is empty is told by the rows."""
+
+    label: str = ""
+    """The column of the label."""
+    labels: Sequence[str] = ()
+    """The labels in the order of their classes; rows with others are left out."""
+    form: str = ""
+    texts: Sequence[str] = ()
+    """The columns of the texts."""
+    graded: bool = False
+    """Whether the labels are grades, numbers of which a higher one means more."""
+    dialect: Dialect = Dialect()
+    """How the file is written."""
+
+
+class Unclear(InputError):
+    """What the rows do not tell.
+
+    :param option: the one of the command that says it, ``answers``: what it may say.
+    """
+
+    def __init__(self, message: str, option: str, answers: Sequence[str]) -> None:
+        super().__init__(message)
+        self.option, self.answers = option, answers
+
+
+_NOTHING = Said()
+
+
+def guess_task(url: str, said: Said = _NOTHING, name: str = "", folder: str = "") -> Fields:
     """The fields of a task's file.
 
     :param url: any fsspec URL of the training rows.
-    :param label: the column of the label; empty: the one that is called so, or the only one of few values.
-    :param labels: in the order of their classes; rows with others are left out. Empty: those of the rows.
     :param name: of the task; empty: after the file's.
     :param folder: of the rows, as the task's file has to say it; empty: it lies there, too.
-    :raises InputError: as the reader of the format; no rows, or none that a task can be made of; or, with the option
-        that says it, what only the user knows.
+    :raises InputError: as the reader of the format; no rows, or none that a task can be made of.
+    :raises Unclear: only the user knows it.
     """
     if is_folder(*file_system(url)) and exists(*file_system(f"{url}/train/state.json")):  # as `datasets` saves splits
         url, folder = f"{url}/train", f"{folder}{url.rpartition('/')[2]}/"
-    rows = _Rows(url, label)
-    column, why = _label_column(rows, label)
-    texts = _texts(rows, column, labels)
+    rows = _Rows(url, said)
+    column, why = _label_column(rows, said.label)
+    texts = _texts(rows, column, said)
     parts, left_out = _parts(rows, column)
     share = f"no file of dev rows: this share of the {len(rows.rows):,} rows, drawn by a seed"
     return {
         "name": (name or _name(url), ""),
         "format": (rows.format, ""),
+        **{field: (value, "") for field, value in asdict(said.dialect).items() if value},
         **({"columns": (rows.names, "it has no header line")} if rows.headless else {}),
         **texts,
         "label": (column, why),
-        **_answers([*parts.values()], column, FORMS[texts["form"][0]], labels),
+        **_answers([*parts.values()], column, FORMS[texts["form"][0]], said),
         **{split: (folder + part.file, left_out if part is rows else "beside it") for split, part in parts.items()},
         **({} if "dev" in parts else {"holdout": (0.1 if len(rows.rows) >= _LOOKED_AT else 0.2, share)}),
         **_finetuning(texts["form"][0], len(rows.rows)),
@@ -120,16 +153,16 @@ def _plain(name: str) -> str:
 class _Rows:
     """The rows of a file, and what stands in their columns; one that lies beside the training rows may lack labels."""
 
-    def __init__(self, url: str, label: str, beside: bool = False) -> None:
-        self.url, self.file, self.headless = url, url.rpartition("/")[2], False
-        self.format, rows = self._read(label, beside)
+    def __init__(self, url: str, said: Said, beside: bool = False) -> None:
+        self.url, self.file, self.headless, self.said = url, url.rpartition("/")[2], False, said
+        self.format, rows = self._read(said.label, beside)
         self.rows = list(rows)
         require(self.rows, f"{url}: found no rows, expected two or more")
         self.names = list(dict.fromkeys(name for row in self.rows[:_LOOKED_AT] for name in row.columns))
 
     def _read(self, label: str, beside: bool) -> tuple[Format, Iterable[Record]]:
         """The format, told by what stands in the file, and the rows."""
-        spec = replace(_BARE, format=kind_of(self.url))
+        spec = replace(_BARE, format=kind_of(self.url, self.said.dialect.encoding), dialect=self.said.dialect)
         if spec.format not in ("csv", "tsv"):
             return spec.format, read_own(self.url, spec)
         dialect = dialect_of(self.url, spec, _NAMES)
@@ -158,17 +191,55 @@ class _Rows:
         """The texts in a column; the reader tells of rows without."""
         return [value for value in self.values(name) if isinstance(value, str) and value.strip()]
 
+    def separator(self, name: str) -> str:
+        """What stands between the labels in the cells of a column, most of which are made of a few that recur; empty:
+        cells are one label each.
+        """
+        cells = {value for value in self.values(name) if isinstance(value, str) and value.strip()}
+        for separator in _SEPARATORS:
+            numbers = all(grade_of(cell) is not None for cell in cells)
+            words = separator in ", " and of_texts([*cells])
+            if numbers or words or not any(separator in cell.strip() for cell in cells):
+                continue
+            split = [[part.strip() for part in cell.split(separator) if part.strip()] for cell in cells]
+            parts = {part for cell in split for part in cell}
+            alone = parts <= {cell.strip() for cell in cells} and separator != " "
+            recur = len(parts) < len(cells) and (separator == ";" or alone or 2 * len(parts) <= len(cells))
+            if recur and all(split) and any(len(cell) > 1 for cell in split):
+                return separator
+        return ""
+
     def several(self, name: str) -> bool:
-        """Whether rows have any number of labels in a column: lists, or texts with semicolons between them."""
-        values = self.values(name)
-        parts = {part for value in values for part in str(value).split(";")}
-        mixed = any(";" in str(value) for value in values) and len(parts) < len({*map(str, values)})
-        return mixed or all(isinstance(value, list) for value in values)
+        """Whether rows have any number of labels in a column: lists, or texts with something between them."""
+        if self.said.form:
+            return self.said.form == "labels"
+        return bool(self.separator(name)) or all(isinstance(value, list) for value in self.values(name))
+
+    def holds_lists(self, name: str) -> bool:
+        """Whether a column's cells are lists or objects, written as text or not."""
+        return all(isinstance(unwritten(value), list | dict) for value in self.values(name)[:_LOOKED_AT])
+
+    def lists(self, label: str) -> list[tuple[str, int]]:
+        """Where each row lists as many texts, and how many."""
+        found = []
+        for name in self.but(label):
+            inner = [path for path in (name, f"{name}.text") if self.holds_lists(name)]
+            for path in inner:
+                listed = [listed_in(row, path)[0] or [] for row in self.rows]
+                texts = all(isinstance(text, str) for texts in listed for text in texts)
+                if texts and len(sizes := {*map(len, listed)}) == 1 and min(sizes) > 1:
+                    found.append((path, min(sizes)))
+        return found
 
     def labels(self, name: str) -> list[str]:
         """The labels in a column, in their one spelling; what is none, in Python's."""
-        form = FORMS["labels" if self.several(name) else "single"]
-        spelled = [label for value in self.values(name) for label in form.label_texts(value)]
+        several, separator = self.several(name), self.separator(name)
+        form = FORMS["labels" if several else "single"]
+        values = (
+            value.split(separator) if several and separator and isinstance(value, str) else value
+            for value in self.values(name)
+        )
+        spelled = [label for value in values for label in form.label_texts(value)]
         return [label if isinstance(label, str) else repr(label) for label in spelled]
 
     def numbers(self, name: str) -> list[float]:
@@ -201,34 +272,47 @@ def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
         n_values = len(set(rows.labels(candidates[0])))
         return candidates[0], "by its name" if named else f"{n_values} different values in {len(rows.rows)} rows"
     which = f"{', '.join(candidates)}, each of which could be the label" if candidates else ", ".join(rows.names)
-    raise InputError(f"{rows.url}: found the columns {which}, expected --label COLUMN")
+    found = f"{rows.url}: found the columns {which}, expected --label COLUMN"
+    raise Unclear(found, "--label", candidates or rows.but())
 
 
-def _texts(rows: _Rows, label: str, labels: Sequence[str]) -> Fields:
+def _texts(rows: _Rows, label: str, said: Said) -> Fields:
     """The form, and the columns of the texts."""
+    for name in said.texts:
+        require(name in rows.names, f"--text: found {name!r}, {nearest(name, rows.names)}")
     texts = [name for name in rows.but(label) if 2 * len(rows.texts(name)) > len(rows.rows)]
-    named = {_plain(name): name for name in texts}
-    if pair := next((pair for pair in _CALLED["pairs"] if {*pair} <= named.keys()), None):
+    named = {_plain(name): name for name in texts if not said.texts or name in said.texts}
+    pair = next((pair for pair in _CALLED["pairs"] if {*pair} <= named.keys()), None)
+    if pair and said.form in ("", "pair"):
         return _pair([named[name] for name in pair], rows, label, "by their names")
-    if options := _options(rows, texts, label, labels):
-        others = [name for name in texts if name not in options]
-        others = ([name for name in others if of_texts(rows.texts(name))] or others)[:2]
-        why = f"{show(label)} says which of {len(options)} columns is right"
-        return {"form": ("choices", why), "fields": (others, ""), "choices": (options, "")}
+    options, listed = ([], "") if said.form not in ("", "choices") else _options(rows, texts, label, said.labels)
+    if options:
+        others = [name for name in texts if name not in options and not listed.startswith(name)]
+        others = [*said.texts] or ([name for name in others if of_texts(rows.texts(name))] or others)[:2]
+        why = f"{show(label)} says which of {len(options)} {'texts in a list' if listed else 'columns'} is right"
+        return {"form": ("choices", why), "fields": (others, ""), "choices": (listed or options, "")}
+    require(said.form != "choices", f"{rows.url}: found no choices that {label} names one of, expected another --form")
     texts = [name for name in texts if not rows.numbers(name)]
     texts = [name for name in texts if of_texts(rows.texts(name)) or _plain(name) in _CALLED["headings"]] or texts
+    texts = [*said.texts] or texts
     require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
-    several = rows.several(label)
-    if len(texts) == 2 and not several and _plain(texts[0]) not in _CALLED["headings"]:
-        return _pair(texts, rows, label, f"form single with [{_toml(texts)}] joins them")
+    several, two = rows.several(label), len(texts) == 2 and not (said.form or _plain(texts[0]) in _CALLED["headings"])
+    if said.form == "pair" or (two and not several):
+        require(len(texts) == 2, f"{rows.url}: found the texts {', '.join(texts)}, expected two as --text A,B")
+        why = "as --form says" if said.form else f"form single with [{_toml(texts)}] joins them"
+        return _pair(texts, rows, label, why)
     longest = max(texts, key=lambda name: sum(map(len, rows.texts(name))))
     fields: list[Any] = [longest]
     also = ", ".join(show(name) for name in texts if name != longest)
     why = f"the longest of several texts; also {also}" if also else ""
-    if len(texts) == 2:
+    if len(texts) == 2 or (said.texts and also):
         fields, why = [texts], "joined"
+    if unread := [name for name in rows.but(label) if name not in texts and rows.holds_lists(name)]:
+        why = "; ".join(filter(None, [why, f"not read: {', '.join(map(show, unread))}, with lists"]))
     form = ("labels", "any number of labels a row") if several else ("single", "a text with one label")
-    return {"form": form, "fields": (fields, why)}
+    separator = rows.separator(label) if several else ""
+    apart = {"separator": (separator, "stands between the labels of a row")} if separator not in ("", ";") else {}
+    return {"form": form, "fields": (fields, why), **apart}
 
 
 def _pair(fields: list[str], rows: _Rows, label: str, why: str) -> Fields:
@@ -238,27 +322,34 @@ def _pair(fields: list[str], rows: _Rows, label: str, why: str) -> Fields:
     return described
 
 
-def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str]) -> list[str]:
-    """The columns of choices: counted ones, one of which the label names in each row; empty: there are none."""
+def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str]) -> tuple[list[str], str]:
+    """The columns of choices: counted ones, one of which the label names in each row; and the column that lists them,
+    where one does. Empty: there are none.
+    """
     groups: dict[str, dict[int, str]] = defaultdict(dict)
     for name in texts:
         if counted := _COUNTED.fullmatch(_plain(name)):
             groups[counted[1]][int(counted[2]) if counted[2].isdecimal() else ord(counted[2])] = name
+    candidates = []
     for stem, group in groups.items():
         options = [group[number] for number in sorted(group) if {number - 1, number + 1} & group.keys()]
-        if len(options) < 2 or len(options) == len(texts) or len(labels) not in (0, len(options)):
+        candidates += [(stem, options, "")] if len(options) != len(texts) else []
+    candidates += [(path, [f"{path} {n}" for n in range(1, size + 1)], path) for path, size in rows.lists(label)]
+    for stem, options, listed in candidates:
+        if len(options) < 2 or len(labels) not in (0, len(options)):
             continue
-        spec = replace(_BARE, form="choices", label=label, choices=tuple(options))
+        spec = replace(_BARE, form="choices", label=label, choices=tuple(options), dialect=Dialect(options=listed))
         try:
             if not labels:
-                FORMS["choices"].labels_of(spec, zip(rows.rows, rows.labels(label), strict=True))
-            return options
+                there = [opened(row, spec) for row in rows.rows]
+                FORMS["choices"].labels_of(spec, ((row, label_text(row.columns.get(label))) for row in there))
+            return options, listed
         except InputError:
             called = f"--labels A,B,...: what {label} is where the right one is {', '.join(options)}"
             found = show(sorted(set(rows.labels(label)))[:_LISTED])
-            if stem in _CALLED["options"]:
-                raise InputError(f"{rows.url}: {label}: found {found}, expected {called}") from None
-    return []
+            if listed or stem in _CALLED["options"]:
+                raise Unclear(f"{rows.url}: {label}: found {found}, expected {called}", "--labels", ()) from None
+    return [], ""
 
 
 def _parts(rows: _Rows, label: str) -> tuple[dict[str, _Rows], str]:
@@ -267,22 +358,27 @@ def _parts(rows: _Rows, label: str) -> tuple[dict[str, _Rows], str]:
     for split in ("dev", "test") if "train" in rows.file else ():
         urls = (rows.url.removesuffix(rows.file) + rows.file.replace("train", word) for word in _CALLED[split])
         if url := next((url for url in urls if exists(*file_system(url))), ""):
-            other = _Rows(url, label, beside=True)
+            other = _Rows(url, rows.said._replace(label=label), beside=True)
             there = other.names == rows.names if rows.headless else label in other.names
-            (splits if there and MISSING not in other.labels(label) else left_out)[split] = other
+            found = {*other.labels(label)} if there else {MISSING}
+            withheld = MISSING in found or (found == {"-1"} and "-1" not in rows.labels(label))
+            (left_out if withheld else splits)[split] = other
     names = " and ".join(other.file for other in left_out.values())
     return splits, f"not {names} beside it: labels are missing there" if names else ""
 
 
-def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]) -> Fields:
+def _answers(parts: Sequence[_Rows], label: str, form: Any, said: Said) -> Fields:
     """The labels or the range of grades, the labels that are none, and the metrics.
 
     :param parts: the training rows, and those beside them.
     """
+    given = said.labels
     if form.choices:
         return {**({"labels": (list(given), "")} if given else {}), "metrics": (["accuracy"], "")}
     place = f"{parts[0].url}: {label}"
     for row in itertools.chain(*(part.rows for part in parts)):
+        if isinstance(value := row.columns.get(label), float) and math.isinf(value):
+            raise row.error(label, "Infinity", "a finite number")
         if odd := [each for each in form.label_texts(row.columns.get(label)) if not isinstance(each, str)]:
             raise row.error(label, show(odd[0]), "text, a number or a truth value")
     there = {each for part in parts for each in part.labels(label)}
@@ -295,19 +391,46 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, given: Sequence[str]
     others = there - dropped - {"-1"}
     if not given and "-1" in there and len(others) > 1 and others == {*map(str, range(len(others)))}:
         expected = "--labels=-1,0,1 where it is a class, --labels 0,1 where such rows have none"
-        require(len(others) > 2, f"{place}: found -1 beside 0 and 1, expected {expected}")
+        if len(others) == 2:
+            raise Unclear(f"{place}: found -1 beside 0 and 1, expected {expected}", "--labels", ("-1,0,1", "0,1"))
         dropped = dropped | {"-1"}
     fields: Fields = {"dropped_labels": (sorted(dropped), "such rows are left out")} if dropped else {}
-    if form.graded and not given and (grades := [grade for part in parts for grade in part.grades(label)]):
+    told = [part.numbers(label) if said.graded else part.grades(label) for part in parts]
+    require(not said.graded or all(told), f"{place}: found labels that are no numbers, expected grades for --graded")
+    if form.graded and not given and (grades := list(itertools.chain(*told))):
         fields["score_range"] = ([math.floor(min(grades)), math.ceil(max(grades))], "grades")
         return {**fields, "metrics": (["pearson", "spearman"], "")}
+    names = {value for part in parts for value in part.values(label) if value in ("nan", "NaN")}
+    if not given and names and MISSING in dropped and not form.several and _is_named_nan(parts, label):
+        dropped, there = dropped - {MISSING}, there - {MISSING} | names
+        fields.pop("dropped_labels", None)
     labels = list(given or form.labels_of(_BARE, ((parts[0].rows[0], each) for each in there - dropped)))
     n_labels = f"{place}: found {len(labels):,} different ({show(labels[:_LISTED])})"
     require(2 <= len(labels) <= form.most_labels, f"{n_labels}, expected 2 to {form.most_labels}, or another --label")
-    if len(labels) <= _LISTED or given or len(parts) > 1:
-        fields["labels"] = (labels, "in the order of their classes")
+    if len(labels) <= _LISTED or given or names or len(parts) > 1:
+        fields["labels"] = (labels, f"in the order of their classes{_alike(labels)}")
     counts = Counter(parts[0].labels(label))
     return fields | (_metrics(counts, labels) if not form.several else {"metrics": (["micro_f1", "accuracy"], "")})
+
+
+def _is_named_nan(parts: Sequence[_Rows], label: str) -> bool:
+    """Whether "nan" is the name of a class, as of a language: beside other words, where no cell is empty."""
+    values = [value for part in parts for value in part.values(label)]
+    words = [value for value in values if isinstance(value, str) and value.strip() and value.lower() != "nan"]
+    named = all(isinstance(value, str) and value.strip() for value in values)
+    return named and not any(grade_of(word) is not None for word in words)
+
+
+def _alike(labels: Sequence[str]) -> str:
+    """A word on labels that differ in a way that is easily overlooked; empty: none do."""
+    spelled: dict[str, list[str]] = defaultdict(list)
+    for label in labels:
+        plain = unicodedata.normalize("NFKC", label).strip().casefold()
+        with suppress(ValueError):
+            plain = f"{float(plain):g}"
+        spelled[plain].append(label)
+    twins = [" and ".join(map(show, ways)) for ways in spelled.values() if len(ways) > 1]
+    return f"; {', '.join(twins)} are classes of their own" if twins else ""
 
 
 def _metrics(counts: Counter[str], labels: Sequence[str]) -> Fields:

@@ -28,7 +28,7 @@ from gptcore.nlu.forms import form_of, label_number, label_text
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, rows_of, show
 from gptcore.nlu.readers.dialect import as_written, cells_of, dialect_of
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
-from gptcore.nlu.readers.own_files import OWN_FORMATS, read_own
+from gptcore.nlu.readers.own_files import OWN_FORMATS, opened, read_own
 from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.registry import Dialect, Format, Source, TaskSpec
 
@@ -264,6 +264,8 @@ def _fields_of(spec: TaskSpec, row: Record) -> tuple[Field, ...]:
 
 def _with_choices(spec: TaskSpec, row: Record) -> Record:
     """The row with its answers under the columns of the choices."""
+    if spec.dialect and spec.dialect.options.partition(".")[0] in row.columns:
+        return opened(row, spec)
     missing = [column for column in spec.choices if column not in row.columns]
     if not missing:
         return row

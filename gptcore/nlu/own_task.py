@@ -38,7 +38,7 @@ from gptcore.config import FinetuneConfig
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import DROPS_MISSING, FORMS, MISSING, Form, form_of, label_number, label_text
 from gptcore.nlu.readers.dialect import as_written
-from gptcore.nlu.readers.own_files import OWN_FORMATS, unread_sheets
+from gptcore.nlu.readers.own_files import OWN_FORMATS, listed_in, unread_sheets
 from gptcore.nlu.readers.tasks import unlabelled_rows
 from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, Dialect, Holdout, PromptTemplate, Source, TaskSpec
 from gptcore.nlu.toml_fields import TomlFields
@@ -104,7 +104,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         fields=_fields(given, form),
         label=given.text("label"),
         labels=given.labels("labels"),
-        choices=given.texts("choices"),
+        choices=() if isinstance(given.raw("choices"), str) else given.texts("choices"),
         metrics=given.texts("metrics"),  # type: ignore[arg-type]  # which of them fit follows from the labels
         table=0,
         paper={name: None},
@@ -125,7 +125,7 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     finetune, positive = given.table("finetune"), given.raw("positive")
     given.check_all_read()
     replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value
-    spec = _with_metrics(_with_labels(_told(_fitting(given, spec)), given), given)
+    spec = _with_metrics(_with_labels(_told(_fitting(given, _with_options(spec))), given), given)
     return Task(_with_positive(spec, positive, given), finetune)
 
 
@@ -202,7 +202,14 @@ def _score_range(given: TomlFields) -> tuple[float, float] | None:
 
 def _dialect(given: TomlFields) -> Dialect:
     """How the files are written, as far as the task's file says it."""
-    dialect = Dialect(given.text("delimiter", ""), given.text("encoding", ""), given.raw("quoted"))
+    options = given.raw("choices")
+    dialect = Dialect(
+        given.text("delimiter", ""),
+        given.text("encoding", ""),
+        given.raw("quoted"),
+        given.text("separator", ""),
+        options if isinstance(options, str) else "",
+    )
     one = len(dialect.delimiter) < 2 and dialect.delimiter not in ('"', "\r", "\n")
     given.require(one, "delimiter", dialect.delimiter, 'the character between two cells, such as ";" or "\\t"')
     try:
@@ -254,7 +261,11 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
     fits((spec.context or 0) <= last, "context", spec.context, f"the number of a field, 0 to {last}")
     names = list(spec.columns)
     fits(not names or spec.format in ("tsv", "csv"), "columns", names, "none: only tsv and csv may lack a header line")
-    for field, value in dataclasses.asdict(spec.dialect or Dialect()).items():
+    dialect = dataclasses.asdict(spec.dialect or Dialect())
+    fits(form.several or not dialect["separator"], "separator", dialect["separator"], "none but in the form labels")
+    for field, value in dialect.items():
+        if field in ("separator", "options"):
+            continue
         formats = ("tsv", "csv") if field != "encoding" else ("tsv", "csv", "jsonl", "json")
         fits(value in (None, "") or spec.format in formats, field, value, f"none: it is for {', '.join(formats)}")
     for column in sorted(spec.required_columns) if names else ():
@@ -266,6 +277,18 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
                 found = f"nothing at {address}, expected a file{misspelt(address)}"
                 raise InputError(f"{given.url}: {split} = {source.path!r}: found {found}")
     return replace(spec, context=None) if spec.symmetric else spec
+
+
+def _with_options(spec: TaskSpec) -> TaskSpec:
+    """The task with a name for each choice that its first row lists, where one column lists them all."""
+    if spec.dialect is None or not spec.dialect.options:
+        return spec
+    row = next(unlabelled_rows(spec, "train"), None)
+    listed = listed_in(row, spec.dialect.options)[0] if row else None
+    if row and listed is None:
+        column = spec.dialect.options.partition(".")[0]
+        raise row.error(column, show(row.value(column)), "a list of texts, as choices says")
+    return replace(spec, choices=tuple(f"{spec.dialect.options} {number}" for number, _ in enumerate(listed or (), 1)))
 
 
 def _told(spec: TaskSpec) -> TaskSpec:

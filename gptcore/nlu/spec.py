@@ -73,6 +73,10 @@ class Dialect:
     encoding: str = ""
     quoted: bool | None = None
     """Whether the quotes around a cell are syntax; if not, they are text."""
+    separator: str = ""
+    """What stands between the labels of a cell that holds any number of them; empty: semicolons, or it is a list."""
+    options: str = ""
+    """The column that lists a row's choices; behind a dot, a list in its object: ``choices.text``."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +187,8 @@ class TaskSpec:
     @property
     def required_columns(self) -> frozenset[str]:
         """Columns that a file of this dataset must have."""
-        return frozenset((*self.text_columns, *self.choices, self.label)) - {""}
+        options = self.dialect.options.partition(".")[0] if self.dialect else ""
+        return frozenset((*self.text_columns, *((options,) if options else self.choices), self.label)) - {""}
 
     def published_rows(self, split: str) -> int:
         """Rows of the public distribution's split, without rows that carry no gold label."""

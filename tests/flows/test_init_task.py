@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import shutil
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,10 +18,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from flows.cli.init_task import init_task
 from flows.cli.main import main
+from gptcore.base.errors import InputError
+from gptcore.nlu.examples import Record
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.forms.form import grade_of
-from gptcore.nlu.guess import guess_task, task_text
+from gptcore.nlu.guess import Said, guess_task, task_text
+from gptcore.nlu.own_rows import own_example
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import iterate
 from tests.expected import expected as table_of
@@ -71,7 +78,7 @@ def test_what_files_are_taken_for(
     rows.write_text(
         "".join(f"{line.replace('{n}', str(n))}\n" for n in range(12) for line in content[n > 0 :]), encoding="utf-8"
     )
-    fields = guess_task(str(rows), label)
+    fields = guess_task(str(rows), Said(label))
     found = {name: value for name, (value, _) in fields.items()}
     assert {name: found.get(name) for name in meant} == meant
     (tmp_path / "own.toml").write_text(task_text(fields), encoding="utf-8")
@@ -175,11 +182,10 @@ def test_any_names_and_labels_are_read_again_as_they_are(names: list[str], label
         rows, file = Path(folder, "rows.jsonl"), Path(folder, "own.toml")
         lines = [{text: f"words of {n}", label: value} for n, value in enumerate(labels * 3)]
         rows.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        several = any(";" in value for value in labels)
-        file.write_bytes(task_text(guess_task(str(rows), label)).encode())
+        file.write_bytes(task_text(guess_task(str(rows), Said(label))).encode())
         spec = read_own_task(str(file)).spec
         assert (spec.fields, spec.label) == ((text,), label)
-        if not several:
+        if spec.form == "single":
             assert sorted(spec.labels) == sorted(map(label_text, labels))
             assert answers(file) == [label_text(value) for value in labels * 3]
 
@@ -202,3 +208,79 @@ def test_rows_without_a_header_are_told_with_the_line_that_names_them(
     assert names[0] == 'columns = ["c1", "c2", "c3", "score", "a", "b"]'
     task.write_text(f"{task.read_text()}{names[0]}\n")
     assert main(["datasets", "check", str(task)]) == 0
+
+
+FILES = Path(__file__).parents[1] / "public_inputs" / "files"
+
+
+@pytest.mark.parametrize(
+    ("file", "meant"),
+    [
+        *((f"02-labels-with-pipes/{name}.csv", {"form": "labels", "separator": mark}) for name, mark in
+          (("pipe", "|"), ("hash", "#"), ("comma", ","), ("space", " "))),
+        ("03-endings-list/train.jsonl", {"form": "choices", "fields": ["ctx"], "choices": "endings"}),
+        ("03-endings-list/arc.jsonl", {"form": "choices", "choices": "choices.text", "label": "answerKey"}),
+        ("04-test-minus-one/train.jsonl", {"labels": ["0", "1", "2"], "dev": "validation.jsonl", "test": None}),
+        ("05-keys-by-row/rows.jsonl", {"labels": ["angry", "calm"], "dropped_labels": [""]}),
+        ("08-unnamed-columns/spam.csv", {"fields": ["v2"], "label": "v1", "labels": ["ham", "spam"], "columns": None}),
+        ("16-labels/iso639.csv", {"labels": ["deu", "eng", "nan", "yue"], "dropped_labels": None}),
+        ("16-labels/decimal.tsv", {"score_range": [1, 5], "labels": None}),
+        ("16-labels/percent.csv", {"score_range": [10, 90], "labels": None}),
+    ],
+)  # fmt: skip
+def test_peoples_files_are_taken_for_what_they_are(file: str, meant: dict[str, Any], tmp_path: Path) -> None:
+    rows = shutil.copytree((FILES / file).parent, tmp_path / "rows") / Path(file).name
+    fields = guess_task(str(rows))
+    assert {name: fields.get(name, (None,))[0] for name in meant} == meant
+    (rows.parent / "own.toml").write_text(task_text(fields), encoding="utf-8")
+    spec = read_own_task(str(rows.parent / "own.toml")).spec
+    for split in spec.splits:
+        assert list(iterate(spec, "", split))
+
+
+def test_a_list_of_choices_is_asked_about_as_it_is_written(tmp_path: Path) -> None:
+    """A key of the list, or a number, or the text itself is the label."""
+    rows = shutil.copytree(FILES / "03-endings-list", tmp_path / "rows")
+    for file, column in (("arc.jsonl", "choices"), ("train.jsonl", "endings")):
+        (rows / "own.toml").write_text(task_text(guess_task(str(rows / file))), encoding="utf-8")
+        spec = read_own_task(str(rows / "own.toml")).spec
+        row = json.loads((rows / file).read_text().splitlines()[0])
+        (first, *_) = iterate(replace(spec, holdout=None), "", "train")
+        key = row["label"] if file == "train.jsonl" else row["choices"]["label"].index(row["answerKey"])
+        assert first.label == key
+        asked = own_example(spec, Record("request", "1", {spec.fields[0]: first.fields[0], column: row[column]}))
+        assert (asked.fields, asked.choices) == (first.fields, first.choices)
+    short = {**row, "endings": row["endings"][:2]}
+    with pytest.raises(InputError, match=r"column 'endings': found .*, expected a list of 4 texts"):
+        own_example(spec, Record("request", "1", short))
+
+
+def test_who_sits_before_a_terminal_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,mood,weather\n" + "".join(f"some words {n},m{n % 2},w{n % 3}\n" for n in range(30)))
+    monkeypatch.setattr("sys.stdin", io.StringIO("weather\n"))
+    assert read_own_task(init_task(str(rows), ask=True)).spec.label == "weather"
+    assert "could be the label, expected --label COLUMN\n--label (mood or weather): " in capfd.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(InputError, match="expected --label COLUMN"):
+        init_task(str(rows), force=True, ask=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (Said("stars"), {"form": "single", "fields": [["title", "text"]], "score_range": [1, 3]}),
+        (Said("stars", graded=True, texts=["text"]), {"fields": ["text"], "score_range": [1, 3]}),
+        (Said("stars", form="pair", texts=["text", "title"]), {"form": "pair", "fields": ["text", "title"]}),
+        (Said("kind", form="single"), {"form": "single", "labels": ["x", "x;y", "y"]}),
+        (Said("kind"), {"form": "labels", "labels": ["x", "y"]}),
+    ],
+)
+def test_what_a_user_says_goes_before_what_rows_suggest(said: Said, meant: dict[str, Any], tmp_path: Path) -> None:
+    kinds = ("x", "y", "x;y")
+    lines = [f"some words,more of these words {n},{1 + n % 3},{kinds[n % 3]}" for n in range(30)]
+    (tmp_path / "rows.csv").write_text("\n".join(["title,text,stars,kind", *lines]))
+    fields = guess_task(str(tmp_path / "rows.csv"), said)
+    assert {name: fields[name][0] for name in meant} == meant

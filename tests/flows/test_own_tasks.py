@@ -209,7 +209,7 @@ def test_a_task_that_is_named_after_its_rows_is_fine_tuned(board: Leaderboard, s
     """Prefect's keys have no underscore, so that such a task once failed after its training."""
     rows = tmp_path / "multi_semi.csv"
     rows.write_text("text,label\n" + "".join(f"of {n % 2},{'ab'[n % 2]}\n" for n in range(40)), encoding="utf-8")
-    form = FinetuneParameters(task=init_task(str(rows), "", "", "", ""), store=store)
+    form = FinetuneParameters(task=init_task(str(rows)), store=store)
     form.check()
     assert "multi_semi" in finetune(form).own_tasks
 

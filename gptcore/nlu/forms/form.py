@@ -37,6 +37,7 @@ Floor = Callable[[TaskSpec, Sequence[Example], Sequence[Example]], dict[str, flo
 
 _GRADED: tuple[Metric, ...] = ("pearson", "spearman")
 _GRADE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_COMMA = re.compile(r"[+-]?([0-9]+,([0-9]{1,2}|[0-9]{4,})|0+,[0-9]+|[0-9]{4,},[0-9]+)", re.ASCII)
 _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+", re.ASCII)
 _TRUTH = {spelled: truth for truth in ("true", "false") for spelled in (truth, truth.title(), truth.upper())}
 
@@ -313,8 +314,16 @@ def label_number(labels: tuple[str, ...], label: Any) -> int | None:
 
 
 def grade_of(text: Any) -> float | None:
-    """The grade that a label's text is; None: it is none."""
-    return float(text.strip()) if isinstance(text, str) and _GRADE.fullmatch(text.strip()) else None
+    """The grade that a label's text is, a share in per cent; None: it is none.
+
+    A comma stands for a point, as in much of Europe, but where it may part thousands.
+    """
+    if not isinstance(text, str):
+        return None
+    plain = text.strip().removesuffix("%").rstrip()
+    if _COMMA.fullmatch(plain):
+        plain = plain.replace(",", ".")
+    return float(plain) if _GRADE.fullmatch(plain) else None
 
 
 def shares(spec: TaskSpec, probabilities: NDArray[np.float64]) -> dict[str, float]:
@@ -343,6 +352,7 @@ def soft_labels(spec: TaskSpec, scores: Values) -> NDArray[np.float32]:
 def _by_number(label: str) -> tuple[float, str]:
     """Numbers by their value, before all other labels."""
     try:
-        return float(label), label
+        number = float(label)
     except ValueError:
-        return float("inf"), label
+        number = math.inf
+    return (number if math.isfinite(number) else math.inf), label  # "nan" is a word, and has no place among numbers

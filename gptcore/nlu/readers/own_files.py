@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, time
 from typing import Any
@@ -14,6 +17,7 @@ from gptcore.base.errors import InputError, near, require
 from gptcore.base.filesystems import file_system, is_folder
 from gptcore.base.unpacking import check_unpacked
 from gptcore.nlu.examples import Record, show
+from gptcore.nlu.forms import label_text
 from gptcore.nlu.readers.dialect import cells_of, dialect_of
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.parquet import arrow_files, read_parquet, read_whole_parquet
@@ -27,7 +31,7 @@ from gptcore.nlu.readers.text_files import (
     table_of_cells,
     unreadable,
 )
-from gptcore.nlu.spec import Format, TaskSpec
+from gptcore.nlu.spec import Dialect, Format, TaskSpec
 
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "arrow"}
 
@@ -39,11 +43,56 @@ def read_own(url: str, spec: TaskSpec) -> Iterator[Record]:
     :raises InputError: as the reader of its format; a row that is the header once more.
     """
     for row in _READERS[spec.format](url, spec):
+        row = opened(row, spec)
         named = [(name, cell) for name, cell in row.columns.items() if not name.startswith("Unnamed: ")]
         if len(named) > 1 and all(plain_name(name) == plain_name(str(cell)) for name, cell in named):
             place = f"{row.file}, {row.unit} {row.line}"
             raise InputError(f"{place}: found the names of the columns, expected a row{TAKE_OUT}")
         yield row
+
+
+def opened(row: Record, spec: TaskSpec) -> Record:
+    """A row in which what a task's dialect says is packed into one cell is unpacked: its labels, or its choices.
+
+    :raises InputError: no list, or one of another length than the task has choices.
+    """
+    dialect = spec.dialect or Dialect()
+    columns = dict(row.columns)
+    if dialect.separator and isinstance(cell := columns.get(spec.label), str):
+        columns[spec.label] = [label.strip() for label in cell.split(dialect.separator) if label.strip()]
+    if dialect.options and spec.choices:
+        listed, keys = listed_in(row, dialect.options)
+        if listed is None or len(listed) != len(spec.choices):
+            column = dialect.options.partition(".")[0]
+            raise row.error(column, show(row.value(column)), f"a list of {len(spec.choices)} texts")
+        columns |= zip(spec.choices, listed, strict=True)
+        if (label := label_text(columns.get(spec.label))) in keys:
+            columns[spec.label] = str(keys.index(label))
+    return replace(row, columns=columns)
+
+
+def listed_in(row: Record, path: str) -> tuple[list[Any] | None, list[str]]:
+    """The list at a place of a row, and the names of its items, where they stand beside it; None: there is no list.
+
+    :param path: a column, or a column and the name of a list in its object.
+    """
+    column, _, inner = path.partition(".")
+    value = unwritten(row.columns.get(column))
+    beside = value if isinstance(value, dict) else {}
+    listed = beside.get(inner) if inner else value
+    names = beside.get("label", beside.get("key"))
+    keys = [label_text(name) for name in names] if isinstance(names, list) and names != listed else []
+    return (listed if isinstance(listed, list) else None), keys
+
+
+def unwritten(value: Any) -> Any:
+    """The list or the object that a program has written into a cell of text, in JSON or as Python writes it."""
+    if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return read(value)
+    return value
 
 
 def kind_of(url: str, encoding: str = "") -> Format:
@@ -71,7 +120,8 @@ def _cells(url: str, spec: TaskSpec) -> Iterator[Record]:
 
 def _columns(url: str, spec: TaskSpec) -> Iterator[Record]:
     for file in arrow_files(url) if spec.format == "arrow" else [url]:
-        yield from read_parquet(file, spec, HubSet("", {})) if spec.fields else read_whole_parquet(file)
+        whole = not spec.fields or (spec.dialect and spec.dialect.options)
+        yield from read_whole_parquet(file) if whole else read_parquet(file, spec, HubSet("", {}))
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
