@@ -204,7 +204,17 @@ def test_spellings_of_a_grade(format: str, grade: Any, tmp_path: Path) -> None:
     assert [row.label for row in iterate(spec, "", "train")] == [float(grade), 4.0]
 
 
-@pytest.mark.parametrize("grade", ["1,5", "0x1", "1_0", "inf", "one", ""])
+@pytest.mark.parametrize(("written", "grade"), [("1,5", 1.5), ("0,125", 0.125), ("4 %", 4.0), ("33.5%", None)])
+def test_grades_with_commas_and_shares_are_numbers(written: str, grade: float | None, tmp_path: Path) -> None:
+    spec = read_own_task(write_task(tmp_path, "jsonl", [{"text": "a", "label": written}], score_range=[0, 5])).spec
+    if grade is None:
+        with pytest.raises(InputError, match="expected a number from 0 to 5"):
+            list(iterate(spec, "", "train"))
+    else:
+        assert [row.label for row in iterate(spec, "", "train")] == [grade]
+
+
+@pytest.mark.parametrize("grade", ["1,000", "1,5,5", "0x1", "1_0", "inf", "one", ""])
 def test_what_is_no_grade(grade: str, tmp_path: Path) -> None:
     rows = [{"text": "a", "label": grade}]
     with pytest.raises(InputError, match="expected a number from 0 to 5"):
