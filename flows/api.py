@@ -35,7 +35,8 @@ def finetune(task: str, checkpoint: str = "latest", **fields: Any) -> DataFrame:
     from flows.forms.parameters import FinetuneParameters
     from flows.servers.temporary_server import begin_server, ensure_server
 
-    form = FinetuneParameters(task=task, checkpoint=checkpoint, **{"store": default_store()[0], **fields})
+    given = {"task": task, "checkpoint": checkpoint, "store": default_store()[0], **fields}
+    form = FinetuneParameters.model_validate(given)
     form.check()
     require_servers()
     begin_server()
