@@ -204,7 +204,7 @@ def run_chain(
     request = parameters.request
     store, preset, family = request.store, request.preset, request.family
     corpus_url, datasets_url = books_and_datasets(store, request.corpus, request.datasets, family)
-    raw = RawCorpus.at(corpus_url)  # all inputs answer before anything is computed
+    raw = RawCorpus.at(corpus_url, preset.corpus.text_field)  # all inputs answer before anything is computed
     tokenizer = pinned(store, request.tokenizer, preset)
     start = request.start
     if start and not tokenizer:

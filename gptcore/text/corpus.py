@@ -41,6 +41,7 @@ from gptcore.text.selection import (
     DIVIDED,
     DUPLICATE,
     NEAR_DUPLICATE,
+    NULL,
     TOO_SHORT,
     TRAIN,
     UNREADABLE,
@@ -332,7 +333,7 @@ def _bar(
 
 def _report(scanned: Scanned, decisions: Decisions, cleaned: Cleaned | None = None) -> dict[str, Any]:
     """The report of the build; before pass 2, with nothing kept but the expected number of training documents."""
-    decided = np.bincount(decisions, minlength=7).tolist()
+    decided = np.bincount(decisions, minlength=8).tolist()
     expected = Cleaned(decided[TRAIN] + decided[DIVIDED], decided[VALIDATION] + decided[DIVIDED], decided[DIVIDED])
     return report_of(scanned.read, decided, cleaned or expected, len(scanned.borders) - 1)
 
@@ -351,6 +352,7 @@ def report_of(read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int
                 "duplicate": decided[DUPLICATE],
                 "near duplicate": decided[NEAR_DUPLICATE],
                 "no words": cleaned.wordless,
+                **({"null": decided[NULL]} if decided[NULL] else {}),
             },
         },
         "bytes": {"read": read.bytes, "kept": cleaned.bytes},
@@ -371,6 +373,6 @@ def require_training_text(url: str, report: dict[str, Any], config: CorpusConfig
         f"{dropped['too short']} under {config.min_characters} characters (corpus.min_characters), "
         f"{dropped['unreadable']} no text (undecodable bytes, control characters), "
         f"{dropped['duplicate'] + dropped['near duplicate']} duplicates, {dropped['no words']} without a word, "
-        f"{documents['validation']} held out "
+        f"{dropped.get('null', 0)} null, {documents['validation']} held out "
         f"(corpus.validation_fraction = {config.validation_fraction})"
     )

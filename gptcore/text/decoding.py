@@ -38,10 +38,17 @@ class Read:
 def as_utf8(blocks: Iterable[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
     """The bytes of a file in UTF-8. Which of the two a file is in is told by the first of its bytes beyond ASCII.
 
+    What begins with the byte order mark of UTF-16 is that; half of a character in it becomes undecodable bytes.
+
     :param encoding: of files that are no UTF-8; None: there should be none.
     :raises InputError: the file is text in another encoding, and none is given, or it is not in that.
     """
     blocks, position, waiting = iter(blocks), 0, b""
+    begin = next(blocks, b"")
+    if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        yield from _from_encoding(chain([begin], blocks), name, "utf-16", _MARK)
+        return
+    blocks = chain([begin], blocks)
     for block, final in _with_last(blocks):
         data, waiting = waiting + block, b""
         try:
@@ -61,9 +68,9 @@ def as_utf8(blocks: Iterable[bytes], name: str, encoding: str | None) -> Iterato
             yield from blocks
 
 
-def _from_encoding(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
+def _from_encoding(blocks: Iterable[bytes], name: str, encoding: str, errors: str = "strict") -> Iterator[bytes]:
     try:
-        decoder = codecs.getincrementaldecoder(encoding)()
+        decoder = codecs.getincrementaldecoder(encoding)(errors)
         for block, final in _with_last(blocks):
             yield decoder.decode(block, final).encode("utf-8", "surrogatepass")
     except LookupError:

@@ -32,6 +32,7 @@ from gptcore.text.parts import Parts, part_name
 from gptcore.text.selection import (
     DUPLICATE,
     NAMED,
+    NULL,
     PERMUTATIONS,
     STATS,
     TOO_SHORT,
@@ -47,7 +48,7 @@ from gptcore.text.selection import (
 from gptcore.text.sources import Source
 
 DOCUMENTS = "documents.npy"
-_DROPPED = {"too_short": TOO_SHORT, "unreadable": UNREADABLE, "duplicate": DUPLICATE}
+_DROPPED = {"too_short": TOO_SHORT, "unreadable": UNREADABLE, "duplicate": DUPLICATE, "null": NULL}
 _COUNTED = ("read", *_DROPPED, "bytes_read", "undecodable")
 _KEPT = np.dtype(
     [("hash", "V32"), ("words", "<i8"), ("bytes", "<i8"), ("ftfy", "<i8"), ("signature", "<u4", (PERMUTATIONS,))]
@@ -90,7 +91,7 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
         kept.append((known["hash"].tobytes(), cleaned.words, cleaned.bytes, cleaned.ftfy, known["signature"]))
     parts.close()
     np.save(out / DOCUMENTS, np.array(kept, _KEPT), allow_pickle=False)
-    decided = np.bincount(decisions, minlength=7).tolist()
+    decided = np.bincount(decisions, minlength=8).tolist()
     return {
         "read": len(decisions),
         **{name: decided[decision] for name, decision in _DROPPED.items()},
@@ -110,7 +111,7 @@ def compose(
     :returns: of each partition the hashes of the documents that are dropped as duplicates of earlier ones, and the
         report of :func:`gptcore.text.corpus.build_corpus` but for ``synthetic``.
     """
-    total = {name: sum(partition.counts[name] for partition in partitions) for name in _COUNTED}
+    total = {name: sum(partition.counts.get(name, 0) for partition in partitions) for name in _COUNTED}
     documents = np.concatenate([np.empty(0, _KEPT), *(partition.documents for partition in partitions)])
     borders = np.cumsum([0, *(len(partition.documents) for partition in partitions)])
     stats = np.zeros(len(documents), STATS)
@@ -125,7 +126,7 @@ def compose(
     kept, worded = decided <= VALIDATION, documents["bytes"] > 0
     train, validation = (int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION))
     unreadable = [line for partition in partitions for line in partition.counts["left_out"]]
-    counted = np.bincount(decided, minlength=7).tolist()
+    counted = np.bincount(decided, minlength=8).tolist()
     for name, decision in _DROPPED.items():
         counted[decision] += total[name]
     report = {

@@ -47,8 +47,9 @@ STATS = np.dtype([("hash", "V32"), ("characters", "<i8"), ("unreadable", "<i8"),
 
 Decisions = npt.NDArray[np.uint8]
 """One of the numbers below for each document, in order."""
-TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED = range(7)
-"""DIVIDED: the first part is trained on and the end held out, as all documents fall into one split."""
+TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED, NULL = range(8)
+"""DIVIDED: the first part is trained on and the end held out, as all documents fall into one split. NULL: the row that
+should hold the document's text holds null."""
 _UNREADABLE = 0.25  # of a document's characters; random bytes have half, a book in another encoding of Latin 5 %
 _BORDER = 10_000  # characters before the place of a cut in which a paragraph's end is looked for, at most
 _NOT_TEXT = bytes([*range(9), 11, *range(14, 32), 127])
@@ -234,8 +235,8 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
     for number, source in enumerate(sources):
         read = Read()
         for text in read_documents(source, config, read):
-            digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
-            for piece in text:
+            digest, characters, unreadable, sketch = hashlib.sha256(), -int(text is None), 0, Sketch()
+            for piece in text or ():
                 encoded = piece.encode()
                 digest.update(encoded)
                 characters += len(piece)
@@ -244,7 +245,9 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
                     unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
                 if compared:
                     sketch.update(encoded)
-            records += digest.digest() + characters.to_bytes(8, "little") + unreadable.to_bytes(8, "little")
+            records += (
+                digest.digest() + characters.to_bytes(8, "little", signed=True) + unreadable.to_bytes(8, "little")
+            )
             records += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
         if read.undecodable:
             broken[number] = read
@@ -256,10 +259,10 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
 def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, list[NearDuplicate]]:
     """What becomes of each document, from what pass 1 noted alone; and the near duplicates by their numbers.
 
-    Too short comes first, then unreadable (more than a quarter undecodable bytes and control characters); of equal
-    documents the first in order is kept, and none that nearly repeats an earlier one; of the rest, a document is held
-    out if its hash, as a fraction of all hashes, lies below ``validation_fraction``. So no document's split depends on
-    others.
+    What is null is no document; too short comes first, then unreadable (more than a quarter undecodable bytes and
+    control characters); of equal documents the first in order is kept, and none that nearly repeats an earlier one; of
+    the rest, a document is held out if its hash, as a fraction of all hashes, lies below ``validation_fraction``. So no
+    document's split depends on others.
     """
     fractions = documents["hash"][:, None].view(">u8")[:, 0].astype(np.uint64)  # of 2**64
     decisions = np.full(len(documents), TRAIN, np.uint8)
@@ -272,6 +275,7 @@ def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, l
         decisions[np.delete(alike, first)] = DUPLICATE
     decisions[documents["unreadable"] > _UNREADABLE * documents["characters"]] = UNREADABLE
     decisions[documents["characters"] < config.min_characters] = TOO_SHORT
+    decisions[documents["characters"] < 0] = NULL
     nearly: list[NearDuplicate] = []
     if config.drop_duplicates and config.near_duplicates < 1:
         kept = np.flatnonzero((decisions <= VALIDATION) & (documents["signature"][:, 0] < 0xFFFFFFFF))  # has letters

@@ -1,21 +1,27 @@
 """Raw corpus files, wherever fsspec reaches, as streams of documents.
 
-`.txt` is one document; `.jsonl` has one a line and `.parquet` one a row, in a field of text. The first two may be
-gzipped (`.gz`). Text is UTF-8; of these two, one whose first bytes beyond ASCII are something else is refused, or read
-as the encoding that the settings name. A document's text is what remains after decoding: no byte order mark, line ends
-"\\n", undecodable bytes and lone surrogates as U+FFFD, Gutenberg's additions cut where asked for.
+`.txt` and `.md` are one document; `.jsonl` (`.ndjson`) has one a line, `.json` one an element of its array and
+`.parquet` one a row, in a field of text. All but the last may be compressed, as their ending or, where that does not
+say so, their first bytes tell. Endings are read whatever their case, and files that are passed over are counted. Text
+is UTF-8, or UTF-16 behind a byte order mark; a file whose first bytes beyond ASCII are something else is refused, or
+read as the encoding that the settings name. A document's text is what remains after decoding: no byte order mark, line
+ends "\\n", undecodable bytes and lone surrogates as U+FFFD, Gutenberg's additions cut where asked for.
 """
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,10 +36,24 @@ from gptcore.text.decoding import Read, as_utf8, decode, unified, without_surrog
 from gptcore.text.gutenberg import strip_gutenberg
 
 BLOCK = 1 << 18  # bytes read at a time
-MAX_ROW = 1 << 28  # bytes of one .jsonl line: a row has to be parsed as a whole, and memory is bounded
+MAX_ROW = 1 << 28  # bytes of one row of JSON: it has to be parsed as a whole, and memory is bounded
 
-_ENDINGS = ".txt .txt.gz .jsonl .jsonl.gz .parquet"
-_KIND = re.compile(r"\.(?:(txt|jsonl)(\.gz)?|(parquet))$")
+_ENDINGS = ".txt .md .jsonl .ndjson .json (these also with .gz .zst .bz2 .xz behind) .parquet"
+_KIND = re.compile(r"\.(?:(txt|md|jsonl|ndjson|json)(?:\.(gz|zst|bz2|xz))?|(parquet))$", re.IGNORECASE)
+_ALIKE = {"md": "txt", "ndjson": "jsonl"}
+"""An ending -> the kind whose reader reads such files, too."""
+_ABOUT = re.compile(r"(?:^|/)(?:readme|licen[cs]e|changelog|contributing)[^/]*\.md$", re.IGNORECASE)
+"""What tells of a folder and is no book of it."""
+_CONTENT = re.compile(
+    rb"(?P<gz>\x1f\x8b\x08)|(?P<zst>\x28\xb5\x2f\xfd)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\x00)|"
+    rb"(?P<utf16>\xff\xfe|\xfe\xff)"
+)
+"""The first bytes of what a file may hold though its ending does not say so."""
+_HEAD = 16  # bytes that tell it
+_TEXT = re.compile(r"(?:large_)?(?:string|binary)(?:_view)?|null")
+"""Arrow's types that hold text, or nothing; some tools leave out the mark by which a column of bytes is text."""
+_OUTSIDE, _IN_ARRAY = re.compile(r"\s*(\[?)\s*"), re.compile(r"[\s,]*(\]?)\s*")
+"""What stands between the values of a .json file."""
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -46,15 +66,23 @@ class Source:
     name: str
     """Path below the corpus' root: the name in reports and in cleaned rows, the same wherever the corpus lies."""
     kind: str
-    """txt, jsonl or parquet."""
-    gzipped: bool
+    """txt, jsonl, json or parquet."""
+    packed: str
+    """How it is compressed: gz, zst, bz2 or xz; empty: not at all."""
     size: int
     """Bytes as stored."""
+    recognised: str = ""
+    """What a local file's first bytes say that its ending does not: a compression, or utf16."""
 
     @property
     def url(self) -> str:
         """Where to open it."""
         return self.root + self.name
+
+    @property
+    def ending(self) -> str:
+        """What the source is counted under."""
+        return _ending(self.name) + (f" that is {self.recognised}" if self.recognised else "")
 
 
 @dataclass(frozen=True)
@@ -65,41 +93,56 @@ class RawCorpus:
     """The corpus' address, as messages name it."""
     sources: tuple[Source, ...]
     """Sorted by name."""
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    """How many files there are not read, by their ending or by what else they are passed over for."""
 
     @classmethod
-    def at(cls, url: str) -> RawCorpus:
-        """Look up the files; see :func:`find_sources`.
+    def at(cls, url: str, text_field: str = CorpusConfig.text_field) -> RawCorpus:
+        """Look up the files by their names and, where these do not say what a file holds, by its first bytes.
 
-        :raises InputError: no source there, or one that nothing reads.
+        :param url: any fsspec URL of a file, of a folder (walked to its leaves; files that are hidden, have another
+            ending or tell of the folder, as `README.md` does, are passed over, and so is a `.json` file without rows of
+            text) or a glob (whose matches must all be readable).
+        :param text_field: what holds the text in the rows of a `.json` file.
+        :raises InputError: nothing there, a file of an unknown kind, or a folder without a single known one.
         """
-        return cls(url, tuple(find_sources(url)))
+        filesystem, path = file_system(url)
+        passed_over: Counter[str] = Counter()
+        named: Iterable[str]
+        if filesystem.isfile(path):
+            root, named = path.rpartition("/")[0], [path]
+        elif is_folder(filesystem, path):
+            root = path.rstrip("/")
+            reasons = ((file, _passed_over_for(file[len(root) :])) for file in _files(filesystem, path))
+            named = (file for file, reason in reasons if not reason or passed_over.update([reason]))
+        elif glob := _GLOB.search(path):
+            root = path[: glob.start()].rpartition("/")[0]
+            named = [match for match in filesystem.glob(path) if filesystem.isfile(match)]
+            require(named, f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
+        else:
+            raise InputError(f"corpus {url}: no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
+        sources = []
+        for source in (_source(filesystem, file, file[len(root) :].lstrip("/")) for file in named):
+            if source.kind == "json" and not isinstance(named, list) and not _holds(source, text_field):
+                passed_over[f"{source.ending} without {text_field!r}"] += 1
+            else:
+                sources.append(source)
+        if not sources:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
+            found = f"{passed_over.total()} files of other kinds ({kinds})" if passed_over else "an empty folder"
+            raise InputError(f"corpus {url}: found {found}, expected files ending in {_ENDINGS}")
+        return cls(url, tuple(sorted(sources, key=lambda source: source.name)), dict(sorted(passed_over.items())))
+
+    @property
+    def files(self) -> dict[str, Mapping[str, int]]:
+        """How many files are read, and how many are passed over, of each ending."""
+        read = Counter(source.ending for source in self.sources)
+        return {"read": dict(sorted(read.items())), "passed over": self.passed_over}
 
 
 def find_sources(url: str) -> list[Source]:
-    """The files of a corpus, sorted by name.
-
-    :param url: any fsspec URL of a file, of a folder (walked to its leaves; hidden files and those with other endings
-        are passed over) or a glob (whose matches must all be readable).
-    :raises InputError: nothing there, a file of an unknown kind, or a folder without a single known one.
-    """
-    filesystem, path = file_system(url)
-    named: Iterable[str]
-    if filesystem.isfile(path):
-        root, named = path.rpartition("/")[0], [path]
-    elif is_folder(filesystem, path):
-        root = path.rstrip("/")
-        named = (file for file in _files(filesystem, path) if _KIND.search(file) and not _hidden(file[len(root) :]))
-    elif glob := _GLOB.search(path):
-        root = path[: glob.start()].rpartition("/")[0]
-        named = [match for match in filesystem.glob(path) if filesystem.isfile(match)]
-        require(named, f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
-    else:
-        raise InputError(f"corpus {url}: no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
-    if sources := [_source(filesystem, file, file[len(root) :].lstrip("/")) for file in named]:
-        return sorted(sources, key=lambda source: source.name)
-    others = sum(1 for _ in _files(filesystem, path))
-    found = f"{others} files of other kinds" if others else "an empty folder"
-    raise InputError(f"corpus {url}: found {found}, expected files ending in {_ENDINGS}")
+    """The files of a corpus; see :meth:`RawCorpus.at`."""
+    return list(RawCorpus.at(url).sources)
 
 
 def fingerprint(
@@ -124,6 +167,8 @@ def fingerprint(
             prints.append({"path": source.name, "size": source.size, "tag": str(tag).strip('"')})
         if encoding and source.kind == "jsonl":
             prints[-1]["encoding"] = encoding
+        if source.recognised:  # before, its bytes were taken for text
+            prints[-1]["is"] = source.recognised
     return prints
 
 
@@ -133,17 +178,22 @@ def local_path(source: Source) -> Path | None:
     return Path(path) if _local(filesystem) else None
 
 
-def read_documents(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
-    """The documents of one file, each as a stream of pieces, to be consumed (or passed over) in order.
+Documents = Iterator[Iterator[str] | None]
+"""Documents, each as a stream of pieces; None: a row whose text is null."""
 
-    Memory: a few BLOCKs for .txt, one row for the others. ``read`` is complete for a document once it is consumed.
+
+def read_documents(source: Source, config: CorpusConfig, read: Read) -> Documents:
+    """The documents of one file, to be consumed (or passed over) in order.
+
+    Memory: a few BLOCKs for .txt, one row for the others. ``read`` is complete for a document once it is consumed; of
+    a .json file's undecodable bytes, once all are.
 
     :raises InputError: a broken archive, line or row, a missing or wrongly typed field; undecodable bytes, where
         ``config.strict``. Names the file and the line, row or byte.
     """
     for pieces in _READERS[source.kind](source, config, read):
-        text = unified(pieces)
-        yield strip_gutenberg(text) if config.strip_gutenberg else text
+        text = None if pieces is None else unified(pieces)
+        yield strip_gutenberg(text) if text and config.strip_gutenberg else text
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
@@ -154,7 +204,40 @@ def _source(filesystem: Any, path: str, name: str) -> Source:
     if not kind:
         raise InputError(f"corpus file {path}: unknown kind, expected a name ending in {_ENDINGS}")
     root = sys.intern(filesystem.unstrip_protocol(path).removesuffix(name))
-    return Source(root, name, sys.intern(kind[1] or kind[3]), bool(kind[2]), int(filesystem.size(path) or 0))
+    its, packed = (kind[1] or kind[3]).lower(), sys.intern((kind[2] or "").lower())
+    recognised = ""
+    if _local(filesystem) and not packed and its != "parquet":  # elsewhere the one who reads it will see
+        with open(path, "rb") as file:
+            recognised = _content(file.read(_HEAD))
+    return Source(root, name, sys.intern(_ALIKE.get(its, its)), packed, int(filesystem.size(path) or 0), recognised)
+
+
+def _content(head: bytes) -> str:
+    """What the first bytes say that a file is: gz, zst, bz2, xz or utf16; empty: nothing."""
+    content = _CONTENT.match(head)
+    return str(content.lastgroup) if content else ""
+
+
+def _holds(source: Source, text_field: str) -> bool:
+    """Whether a .json file begins with rows that have the field of text, or with an array of texts."""
+    with fsspec.open(source.url, "rb") as file:
+        begin = next(as_utf8(_blocks(file, source), source.name, "latin-1"), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
+    texts = re.match(rb'\[\s*"', begin)
+    name = re.escape(json.dumps(text_field).encode())
+    return bool(texts or re.search(rb"[{,]\s*" + name + rb'\s*:\s*["n]', begin))
+
+
+def _passed_over_for(name: str) -> str:
+    """Why a file of a folder, by its path there, is passed over; empty: it is not."""
+    if any(part.startswith((".", "_")) for part in name.split("/")):  # _SUCCESS, .ipynb_checkpoints, ...
+        return "hidden"
+    return name.rpartition("/")[2] if _ABOUT.search(name) else "" if _KIND.search(name) else _ending(name)
+
+
+def _ending(name: str) -> str:
+    """The ending of a file's name, in small letters, with that of what is compressed."""
+    kind = _KIND.search(name)
+    return kind[0].lower() if kind else os.path.splitext(name)[1].lower() or "without ending"
 
 
 def _files(filesystem: Any, folder: str) -> Iterator[str]:
@@ -162,10 +245,6 @@ def _files(filesystem: Any, folder: str) -> Iterator[str]:
     if _local(filesystem):
         return (f"{path.rstrip('/')}/{name}" for path, _, names in os.walk(folder) for name in names)
     return iter(filesystem.find(folder))
-
-
-def _hidden(path: str) -> bool:
-    return any(part.startswith((".", "_")) for part in path.split("/"))  # _SUCCESS, .ipynb_checkpoints, ...
 
 
 def _local(filesystem: Any) -> bool:
@@ -176,12 +255,12 @@ def _local(filesystem: Any) -> bool:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _read_txt(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
+def _read_txt(source: Source, config: CorpusConfig, read: Read) -> Documents:
     with fsspec.open(source.url, "rb") as file:
         yield decode(as_utf8(_blocks(file, source), source.name, config.encoding), source.name, config.strict, read)
 
 
-def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
+def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Documents:
     offset = 0
     with fsspec.open(source.url, "rb") as file:
         blocks = as_utf8(_blocks(file, source), source.name, config.encoding)
@@ -191,29 +270,79 @@ def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Iterator[It
             offset += len(line)
             if not row.strip():
                 continue  # a blank line is no row
-            text = _json_field(row, config.text_field, f"{source.name}, line {number}")
+            where = f"{source.name}, line {number}"
+            try:
+                value = json.loads(row)
+            except (ValueError, RecursionError) as error:
+                raise _no_json(where, error, config) from error
+            text = _text_of(value, config.text_field, where, read)
             read.undecodable += undecoded.undecodable
             read.example = read.example or undecoded.example
-            read.bytes += len(text.encode("utf-8", "surrogatepass"))
-            yield iter([without_surrogates(text, read)])
+            yield text
 
 
-def _json_field(row: str, field: str, where: str) -> str:
-    try:
-        value = json.loads(row)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: no valid JSON ({error}), expected an object with a field {field!r}") from error
+def _read_json(source: Source, config: CorpusConfig, read: Read) -> Documents:
+    undecoded = Read()
+    with fsspec.open(source.url, "rb") as file:
+        blocks = as_utf8(_blocks(file, source), source.name, config.encoding)
+        pieces = decode(blocks, source.name, config.strict, undecoded)
+        for number, value in enumerate(_json_values(pieces, source.name, config), 1):
+            where = f"{source.name}, row {number}"
+            row = {config.text_field: value} if isinstance(value, str) else value
+            yield _text_of(row, config.text_field, where, read)
+    read.undecodable += undecoded.undecodable
+    read.example = read.example or undecoded.example
+
+
+def _json_values(pieces: Iterable[str], name: str, config: CorpusConfig) -> Iterator[Any]:
+    """The elements of the array that a file holds, or the values that stand in it one behind the other.
+
+    A value that is incomplete in what was read is tried again when there is twice as much.
+    """
+    decoder, pending, number, enough, bracket = json.JSONDecoder(), "", 0, 1, ""
+    for piece, final in chain(zip(pieces, repeat(False)), [("", True)]):
+        pending += piece
+        at = 0
+        while final or len(pending) >= enough:
+            gap = (_IN_ARRAY if bracket == "[" else _OUTSIDE).match(pending, at)
+            assert gap is not None, "both patterns match nothing, too"
+            at, bracket = gap.end(), gap[1] or bracket
+            if at == len(pending):
+                break
+            try:
+                value, end = decoder.raw_decode(pending, at)
+            except (ValueError, RecursionError) as error:
+                if final or isinstance(error, RecursionError) or len(pending) - at > MAX_ROW:
+                    raise _no_json(f"{name}, row {number + 1}", error, config) from error
+                break
+            if end == len(pending) and not final:
+                break  # a number may go on
+            yield value
+            at, number = end, number + 1
+        pending = pending[at:]
+        enough = 2 * len(pending)
+    require(bracket != "[", f"{name}, after row {number}: found the end of the file, expected that of its array")
+
+
+def _no_json(where: str, error: Exception, config: CorpusConfig) -> InputError:
+    return InputError(f"{where}: no valid JSON ({error}), expected an object with a field {config.text_field!r}")
+
+
+def _text_of(value: Any, field: str, where: str, read: Read) -> Iterator[str] | None:
+    """The text of a row of JSON."""
     if not isinstance(value, dict):
         raise InputError(f"{where}: found JSON {type(value).__name__}, expected an object with a field {field!r}")
     if field not in value:
         raise InputError(f"{where}: no field {field!r} among {sorted(value)}, expected one that holds text")
-    text = value[field]
+    if (text := value[field]) is None:
+        return None
     if not isinstance(text, str):
         raise InputError(f"{where}: field {field!r} holds {json.dumps(text)[:40]}, expected text")
-    return text
+    read.bytes += len(text.encode("utf-8", "surrogatepass"))
+    return iter([without_surrogates(text, read)])
 
 
-def _read_parquet(source: Source, config: CorpusConfig, read: Read) -> Iterator[Iterator[str]]:
+def _read_parquet(source: Source, config: CorpusConfig, read: Read) -> Documents:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -225,35 +354,62 @@ def _read_parquet(source: Source, config: CorpusConfig, read: Read) -> Iterator[
             if column not in schema.names:
                 raise InputError(f"{source.name}: no column {column!r} among {schema.names}, expected one of text")
             kind = schema.field(column).type
-            if pa.types.is_dictionary(kind):
-                kind = kind.value_type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            if not _TEXT.fullmatch(str(kind.value_type if pa.types.is_dictionary(kind) else kind)):
                 raise InputError(f"{source.name}: column {column!r} has type {kind}, expected string")
             for batch in table.iter_batches(batch_size=16, columns=[column]):
+                values = batch.column(0)
+                if pa.types.is_dictionary(kind):
+                    values = values.dictionary_decode()
+                if "binary" not in str(values.type):
+                    values = values.cast(pa.large_string())  # no other type of Arrow's becomes any kind of bytes
                 # as bytes: whether they are UTF-8 is for us to say, as in the other kinds of file
-                for value in batch.column(0).cast(pa.large_string()).cast(pa.large_binary()):
+                for value in values.cast(pa.large_binary()):
                     number += 1
-                    if (raw := value.as_py()) is None:
-                        raise InputError(f"{source.name}, row {number}: column {column!r} is null, expected text")
-                    yield decode([raw], f"{source.name}, row {number}", config.strict, read)
+                    raw = value.as_py()
+                    where = f"{source.name}, row {number}"
+                    yield None if raw is None else decode([raw], where, config.strict, read)
         except (pa.ArrowException, EOFError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"{source.name}, after row {number}: not readable as Parquet ({reason})") from error
 
 
-_READERS = {"txt": _read_txt, "jsonl": _read_jsonl, "parquet": _read_parquet}
+_READERS = {"txt": _read_txt, "jsonl": _read_jsonl, "json": _read_json, "parquet": _read_parquet}
 
 
 def _blocks(file: BinaryIO, source: Source) -> Iterator[bytes]:
     """The file's bytes, decompressed; every block full but the last."""
-    stream: Any = bounded(gzip.GzipFile(fileobj=file), file, source.name) if source.gzipped else file
+    begin = b"" if source.packed else file.read(BLOCK)
+    packed = source.packed or _content(begin)
+    stream: Any = file
+    if packed in _UNPACKED:
+        file.seek(0)
+        stream, begin = bounded(_UNPACKED[packed](file), file, source.name), b""
     position = 0
     try:
-        while block := stream.read(BLOCK):
+        while block := begin or stream.read(BLOCK):
             yield block
             position += len(block)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{source.name}: broken gzip after byte {position} of its content ({error})") from error
+            begin = b""
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        if stream is file or getattr(error, "errno", None) is not None:  # it is the file system's, not the archive's
+            raise
+        broken = f"{source.name}: broken {_PACKED_BY[packed]} after byte {position} of its content"
+        raise InputError(f"{broken} ({error})") from error
+
+
+def _zstd(file: BinaryIO) -> Any:
+    import pyarrow as pa
+
+    return pa.input_stream(file, compression="zstd")
+
+
+_UNPACKED: Mapping[str, Callable[[BinaryIO], Any]] = {
+    "gz": lambda file: gzip.GzipFile(fileobj=file),
+    "zst": _zstd,
+    "bz2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+}
+_PACKED_BY = {"gz": "gzip", "zst": "zstd", "bz2": "bzip2", "xz": "xz"}
 
 
 def _byte_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:

@@ -275,6 +275,7 @@ def write_pretrained_card(
         **({"origin": _SYNTHETIC} if read.synthetic else {}),
         "documents": read.documents.kept,
         "words": read.words,
+        **({"files": read.kinds_of_files} if read.kinds_of_files else {}),
         "training tokens": training_tokens,
         "held-out tokens": encoded.splits["validation"].n_tokens,
         "vocabulary": encoded.n_vocab,

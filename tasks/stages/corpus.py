@@ -80,9 +80,10 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     def produce(out: Path) -> dict[str, Any]:
         small = sum(source.size for source in raw.sources) <= _SMALL_TO_CLEAN
         with partition_map(dask_address, shared=out, reads=local_path(raw.sources[0]), small=small) as parallel:
-            return build_corpus(raw, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
+            report = build_corpus(raw, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
+        return {**report, "files": raw.files}
 
-    built = build(store, recipe, produce, "corpus", corpus_made)
+    built = build(store, recipe, produce, "corpus", lambda counts: corpus_made({**counts, "files": raw.files}))
     publish_report(built, raw.url)
     return built.artifact
 
@@ -107,7 +108,8 @@ def corpus_made(counts: Mapping[str, Any]) -> str:
     corpus = CorpusCounts.parse(counts)
     documents = corpus.documents
     kept = f"{documents.train:,} train + {documents.validation:,} held out"
-    return f"{documents.read:,} documents -> {kept}, {amount(corpus.words)} words"
+    kinds = f"; {corpus.kinds_of_files}" if corpus.kinds_of_files else ""
+    return f"{documents.read:,} documents -> {kept}, {amount(corpus.words)} words{kinds}"
 
 
 def publish_report(built: Built, corpus_url: str) -> None:

@@ -96,9 +96,14 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
         ]
         write_json_atomic(out / _PARTS, listed)
         read = {"read": len(missing), "bytes_read": sum(source.size for source in missing)}
-        return {**report, "synthetic": is_synthetic(raw.url), "partitions": {"all": len(parts), **read}}
+        return {
+            **report,
+            "synthetic": is_synthetic(raw.url),
+            "files": raw.files,
+            "partitions": {"all": len(parts), **read},
+        }
 
-    built = build(store, recipe, produce, "corpus", partitions_made)
+    built = build(store, recipe, produce, "corpus", lambda counts: partitions_made({**counts, "files": raw.files}))
     publish_report(built, raw.url)
     return built.artifact
 

@@ -91,7 +91,20 @@ class CorpusCounts(Generated):
     """Documents that could not be read, each with the reason."""
     damaged: Sequence[str] = ()
     """Files with undecodable bytes, each with an example."""
+    files: Mapping[str, Mapping[str, int]] | None = None
+    """"read" and "passed over" -> how many files of each ending were; None: nobody counted them."""
     partitions: Partitions | None = None
+
+    @property
+    def kinds_of_files(self) -> str:
+        """The files by their endings, in words; empty where all are of one kind."""
+        read, passed_over = ((self.files or {}).get(what, {}) for what in ("read", "passed over"))
+        words = {"files read: ": read if len(read) > 1 or passed_over else {}, "passed over: ": passed_over}
+        return "; ".join(
+            name + ", ".join(f"{count:,} {ending}" for ending, count in counted.items())
+            for name, counted in words.items()
+            if counted
+        )
 
 
 class TokenizerCounts(Counts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 import tracemalloc
@@ -255,11 +256,30 @@ def test_one_of_the_real_books_is_another_and_no_other_pair_is() -> None:
     ]
 
 
+def test_a_null_is_a_document_left_out_and_counted(tmp_path: Path) -> None:
+    """In one pass and part by part; all documents that were read are kept or dropped for a reason."""
+    (tmp_path / "books").mkdir()
+    rows = [{"text": text} for text in (" ".join(prose(0)), None, "", " ".join(prose(1)), None)]
+    (tmp_path / "books" / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    config = CorpusConfig(validation_fraction=0.0)
+    raw = RawCorpus.at(str(tmp_path / "books"))
+    documents = build_corpus(raw, tmp_path / "out", config)["documents"]
+    assert documents["dropped"]["null"] == 2
+    assert documents["read"] == 5 == documents["kept"] + sum(documents["dropped"].values())
+    counts = clean_partition(raw.sources[0], tmp_path / "part", config)
+    part = Partition.read(counts, (tmp_path / "part" / "documents.npy").read_bytes())
+    assert compose([part], ["a.jsonl"], config)[1]["documents"] == documents
+    (tmp_path / "books" / "a.jsonl").write_text('{"text": null}\n' * 3)
+    with pytest.raises(InputError, match=r"of 3 read in 1 files: .+ 3 null"):
+        build_corpus(raw, tmp_path / "none", config)
+
+
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
         (random.Random(0).randbytes(4000), False),
-        ("The old king. ".encode("utf-16") * 100, False),
+        ("The old king. ".encode("utf-16") * 100, True),
+        ("The old king. ".encode("utf-16-le") * 100, False),
         ("\x80\x91\x9f a".encode() * 100, False),
         ("«\xa0Té»".encode() * 100, True),
         ("Это текст. ".encode() * 100, True),

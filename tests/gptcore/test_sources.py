@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import itertools
 import json
+import lzma
+import random
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,16 +18,16 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.config import CorpusConfig
 from gptcore.text import sources as sources_module
 from gptcore.text.decoding import Read, as_utf8, decode
-from gptcore.text.sources import BLOCK, find_sources, fingerprint, read_documents
+from gptcore.text.sources import BLOCK, RawCorpus, find_sources, fingerprint, read_documents
 
-STRICT = CorpusConfig(strict=True)
+STRICT, ANY = CorpusConfig(strict=True), CorpusConfig()
 
 
 def texts(path: Path | str, config: CorpusConfig = CorpusConfig(), read: Read | None = None) -> list[str]:  # noqa: B008
@@ -63,7 +67,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_folders_are_walked_in_sorted_order(corpus: Path) -> None:
     found = find_sources(str(corpus))
     assert [source.name for source in found] == ["a.txt.gz", "a/rows.jsonl", "a/z.txt", "b.txt"]
-    assert [(source.kind, source.gzipped) for source in found][:2] == [("txt", True), ("jsonl", False)]
+    assert [(source.kind, source.packed) for source in found][:2] == [("txt", "gz"), ("jsonl", "")]
     assert find_sources(f"{corpus}/") == found == find_sources(corpus.as_uri())
 
 
@@ -84,7 +88,7 @@ def test_nothing_to_read_is_an_error_that_says_what_was_expected(corpus: Path, t
         tmp_path / "empty": "an empty folder",
         tmp_path / "other": "1 files of other kinds",
         corpus / "*.epub": "no file matches",
-        corpus / "README.md": "README.md: unknown kind",
+        tmp_path / "other" / "a.pdf": "a.pdf: unknown kind",
     }.items():
         assert what in error(lambda url=url: find_sources(str(url)))  # type: ignore[misc]
 
@@ -185,7 +189,6 @@ def test_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[s
         (b"[1, 2]", "found JSON list, expected an object with a field 'text'"),
         (b'{"body": "a", "id": 3}', "no field 'text' among ['body', 'id']"),
         (b'{"text": 17}', "field 'text' holds 17, expected text"),
-        (b'{"text": null}', "field 'text' holds null, expected text"),
         (b"[" * 100_000, "no valid JSON"),
     ],
 )
@@ -229,8 +232,7 @@ def test_a_set_of_the_hub_is_a_folder_of_shards(tmp_path: Path) -> None:
 
 def test_broken_parquet_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"id": [1, 2], "text": ["a", None]}), path)
-    assert error(lambda: texts(path)).startswith("a.parquet, row 2: column 'text' is null")
+    pq.write_table(pa.table({"id": [1, 2], "text": ["a", "b"]}), path)
     missing = error(lambda: texts(path, CorpusConfig(text_field="body")))
     assert missing == "a.parquet: no column 'body' among ['id', 'text'], expected one of text"
     assert "column 'id' has type int64, expected string" in error(lambda: texts(path, CorpusConfig(text_field="id")))
@@ -319,3 +321,168 @@ def test_utf_8_in_blocks_of_any_size_stays_as_it_is(text: str, size: int) -> Non
     data = text.encode("utf-8", "replace")
     blocks = [data[at : at + size] for at in range(0, len(data), size)]
     assert b"".join(as_utf8(blocks, "name", None)) == data
+
+
+# --- every ending ----------------------------------------------------------------------------------------------------
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
+}
+WRITERS: dict[str, Callable[[list[str | None]], bytes]] = {
+    "txt": lambda texts: str(texts[0]).encode(),
+    "md": lambda texts: str(texts[0]).encode(),
+    "jsonl": lambda texts: "".join(json.dumps({"n": 1, "text": text}) + "\n" for text in texts).encode(),
+    "ndjson": lambda texts: "\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts).encode(),
+    "json": lambda texts: json.dumps([{"text": text, "more": [{}, [1]]} for text in texts], indent=1).encode(),
+    "parquet": lambda texts: parquet_bytes(pa.array(texts, pa.string())),
+}
+
+
+ENDINGS = ["parquet", *(kind + packed for kind in WRITERS for packed in PACKERS if kind != "parquet")]
+
+
+def parquet_bytes(column: pa.Array) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": column}), sink)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*ENDINGS, "html", "epub", "pdf", "docx", "tar.gz", ""]),
+            st.sampled_from([str, str.upper, str.title]),
+            st.lists(st.none() | st.text("abc é\u0939\u4e2d", min_size=1, max_size=20), min_size=1, max_size=4),
+        ),
+        min_size=1,
+        max_size=10,
+    ),
+    st.integers(16, 60),
+)
+def test_all_files_and_texts_are_read_or_counted(
+    tmp_path_factory: pytest.TempPathFactory, folder: list[tuple[str, Callable[[str], str], list]], block: int
+) -> None:
+    """Texts that go in are those that come out, are null or lie in files that are counted as passed over."""
+    root = tmp_path_factory.mktemp("corpus")
+    expected: Counter[str | None] = Counter()
+    endings, unread = Counter[str](), Counter[str]()
+    for number, (ending, case, texts_) in enumerate([("txt", str, ["a"]), *folder]):
+        kind, _, packed = ending.partition(".")
+        name = f"{number:02}{'.' if ending else ''}{ending}"
+        data = b"?"
+        if kind in WRITERS:
+            data = PACKERS[f".{packed}" if packed else ""](WRITERS[kind](texts_))
+            expected.update(map(str, texts_[:1]) if kind in ("txt", "md") else texts_)
+            endings[f".{ending}"] += 1
+        else:
+            unread[f".{ending.rpartition('.')[2]}" if ending else "without ending"] += 1
+        (root / case(name)).write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources_module, "BLOCK", block)
+        corpus = RawCorpus.at(str(root))
+        read = [
+            None if text is None else "".join(text) for s in corpus.sources for text in read_documents(s, ANY, Read())
+        ]
+    assert Counter(read) == expected
+    assert corpus.files == {"read": endings, "passed over": unread}
+    assert endings.total() + unread.total() == len(list(root.iterdir()))
+
+
+@pytest.mark.parametrize("value", [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("coded", [False, True])
+def test_parquet_of_every_kind_of_text_with_nulls(tmp_path: Path, value: pa.DataType, coded: bool) -> None:
+    rows = pa.array(["one", None, "é" * 1000, ""]).cast(value)
+    if coded and value != pa.string_view():  # which nobody writes so
+        rows = rows.dictionary_encode()
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(rows))
+    (source,) = find_sources(str(tmp_path))
+    read = [None if text is None else "".join(text) for text in read_documents(source, ANY, Read())]
+    assert read == ["one", None, "é" * 1000, ""]
+
+
+def test_a_column_of_nulls_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(pa.nulls(3)))
+    (source,) = find_sources(str(tmp_path))
+    assert list(read_documents(source, ANY, Read())) == [None] * 3
+
+
+@pytest.mark.parametrize("what", ["utf16", "gz", "bz2", "xz", "zst"])
+@pytest.mark.parametrize("ending", ["txt", "jsonl", "json", "md"])
+def test_a_file_is_what_its_first_bytes_say(tmp_path: Path, what: str, ending: str) -> None:
+    text = "Über den Dächern: 中文, हिन्दी.\n" * 20
+    data = WRITERS[ending]([text])
+    data = data.decode().encode("utf-16") if what == "utf16" else PACKERS[f".{what}"](data)
+    (tmp_path / f"a.{ending}").write_bytes(data)
+    assert texts(tmp_path / f"a.{ending}") == [text]
+    corpus = RawCorpus.at(str(tmp_path))
+    assert corpus.files["read"] == {f".{ending} that is {what}": 1}
+    assert fingerprint(corpus.sources)[0]["is"] == what
+    with fsspec.open(f"memory://{uuid.uuid4().hex}/a.{ending}", "wb") as file:  # elsewhere it is seen when it is read
+        file.write(data)
+    assert texts(f"memory://{file.path.lstrip('/')}") == [text]
+
+
+def test_a_broken_utf16_text_has_undecodable_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("fine".encode("utf-16") + b"\x00\xd8" + " and on".encode("utf-16-le") + b"a")
+    read = Read()
+    assert re.fullmatch("fine\ufffd+ and on\ufffd+", texts(tmp_path / "a.txt", read=read)[0])
+    assert read.undecodable
+    assert error(lambda: texts(tmp_path / "a.txt", STRICT)).startswith("a.txt, byte 4: found")
+
+
+@pytest.mark.parametrize("packed", [".gz", ".bz2", ".xz", ".zst"])
+def test_what_is_compressed_and_cut_off_is_named(tmp_path: Path, packed: str) -> None:
+    path = tmp_path / f"a.txt{packed}"
+    path.write_bytes(PACKERS[packed](random.Random(1).randbytes(100_000).hex().encode())[:-20])
+    assert re.match(rf"a\.txt{packed}: broken \w+ after byte \d+ of its content", error(lambda: texts(path)))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('["one", "two"]', ["one", "two"]),
+        ('{"text": "one"}\n{"text": "two"}', ["one", "two"]),  # lines of JSON, as C4 has them
+        ('{\n "id": 1,\n "text": "one"\n}\n', ["one"]),
+        ('\ufeff [ {"text": "one"} , {"text": null} ] \n', ["one", None]),
+        ("[]", []),
+        ('[{"text": "one"}', "a.json, after row 1: found the end of the file, expected that of its array"),
+        ('[{"text": "one"}, {"text": "tw', "a.json, row 2: no valid JSON (Unterminated string"),
+        ('[{"text": "one"}, 7]', "a.json, row 2: found JSON int, expected an object with a field 'text'"),
+        ('[{"body": "one"}]', "a.json, row 1: no field 'text' among ['body']"),
+        ("[" * 100_000, "a.json, row 1: no valid JSON"),
+        ("12", "a.json, row 1: found JSON int"),
+    ],
+)
+def test_values_of_json(tmp_path: Path, content: str, expected: list[str | None] | str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content, encoding="utf-8")
+    (source,) = find_sources(str(path))
+
+    def rows() -> list[str | None]:
+        return [None if text is None else "".join(text) for text in read_documents(source, ANY, Read())]
+
+    if isinstance(expected, list):
+        assert rows() == expected
+    else:
+        assert error(rows).startswith(expected)
+
+
+def test_what_tells_of_a_folder_is_no_book_and_changes_no_digest(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    before = fingerprint(RawCorpus.at(str(tmp_path)).sources)
+    for name in ("README.md", "LICENSE.MD", "._a.txt", "_SUCCESS"):
+        (tmp_path / name).write_text("# about")
+    (tmp_path / "dataset_infos.json").write_text(json.dumps({"default": {"features": {"text": {"dtype": "string"}}}}))
+    (tmp_path / "list.json").write_text(json.dumps([{"title": "a"}]))
+    corpus = RawCorpus.at(str(tmp_path))
+    assert fingerprint(corpus.sources) == before
+    passed_over = {".json without 'text'": 2, "LICENSE.MD": 1, "README.md": 1, "hidden": 2}
+    assert corpus.files == {"read": {".txt": 1}, "passed over": passed_over}
+    assert RawCorpus.at(str(tmp_path), "title").files["read"] == {".json": 1, ".txt": 1}
+    assert texts(tmp_path / "README.md") == ["# about"]  # which is asked for by its name

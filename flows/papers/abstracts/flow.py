@@ -236,7 +236,9 @@ def _inputs(
         tokenizer = own_tokenizer(store, checkpoint)
     else:
         given = pinned(store, request.tokenizer, preset)
-        books = books_to_shards(store, RawCorpus.at(corpus_url), preset, parameters.dask, given)
+        books = books_to_shards(
+            store, RawCorpus.at(corpus_url, preset.corpus.text_field), preset, parameters.dask, given
+        )
         tokenizer = books.tokenizer
     ids = encode_abstracts(store, papers, tokenizer)
     size = max(config.block_size for config in configs)

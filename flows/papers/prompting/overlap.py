@@ -30,7 +30,8 @@ def overlap(parameters: AnalysisParameters) -> list[Analysis]:
     request = parameters.request
     store = request.store
     corpus_url, datasets_url = books_and_datasets(store, request.corpus, request.datasets, request.family)
-    corpus = clean_corpus(store, RawCorpus.at(corpus_url), request.preset.corpus, request.dask)
+    config = request.preset.corpus
+    corpus = clean_corpus(store, RawCorpus.at(corpus_url, config.text_field), config, request.dask)
     built = measure_overlap(store, corpus, datasets_url, request.dask)
     words = CorpusCounts.of(store, corpus).words
     counted = OverlapCounts.parse(built.counts).sets

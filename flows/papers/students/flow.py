@@ -31,7 +31,7 @@ def distil(parameters: DistilParameters) -> Leaderboard:
     if teacher.stage == "pretrain":  # the text that it was made from; of a teacher from elsewhere the given books
         shards = ancestor(store, teacher, "shards")
     else:
-        raw = RawCorpus.at(parameters.corpus)
+        raw = RawCorpus.at(parameters.corpus, preset.corpus.text_field)
         shards = books_to_shards(store, raw, preset, parameters.dask, tokenizer, by_partition=False).shards
     ngrams = ngrams_beside(store, shards, parameters.dask, parameters.ngrams)
     settings = (preset.model, preset.pretrain, ngrams, parameters.nproc)

@@ -266,7 +266,7 @@ def _trial_inputs(request: SweepRequest, parameters: SweepParameters) -> tuple[T
         family = FAMILIES[preset.family]
         if not corpus_url or (plan.tasks and not datasets_url):
             corpus_url, datasets_url = books_and_datasets(store, corpus_url, datasets_url, family)
-        raw = RawCorpus.at(corpus_url)
+        raw = RawCorpus.at(corpus_url, preset.corpus.text_field)
         if plan.tasks and not tasks:
             tasks = chosen_tasks(plan.tasks, datasets_url)
         texts = {}
