@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
+import pyarrow as pa
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_file
@@ -68,11 +69,9 @@ class Source:
     kind: str
     """txt, jsonl, json or parquet."""
     packed: str
-    """How it is compressed: gz, zst, bz2 or xz; empty: not at all."""
+    """How its text is kept, by its ending or a local file's first bytes: gz, zst, bz2, xz or utf16; empty: plain."""
     size: int
     """Bytes as stored."""
-    recognised: str = ""
-    """What a local file's first bytes say that its ending does not: a compression, or utf16."""
 
     @property
     def url(self) -> str:
@@ -80,8 +79,13 @@ class Source:
         return self.root + self.name
 
     @property
+    def recognised(self) -> str:
+        """What the file is though its ending does not say so; empty: nothing else."""
+        return "" if self.name.lower().endswith(f".{self.packed}") else self.packed
+
+    @property
     def ending(self) -> str:
-        """What the source is counted under."""
+        """What the file is counted under."""
         return _ending(self.name) + (f" that is {self.recognised}" if self.recognised else "")
 
 
@@ -185,8 +189,7 @@ Documents = Iterator[Iterator[str] | None]
 def read_documents(source: Source, config: CorpusConfig, read: Read) -> Documents:
     """The documents of one file, to be consumed (or passed over) in order.
 
-    Memory: a few BLOCKs for .txt, one row for the others. ``read`` is complete for a document once it is consumed; of
-    a .json file's undecodable bytes, once all are.
+    Memory: a few BLOCKs for .txt, one row for the others. ``read`` is complete for a document once it is consumed.
 
     :raises InputError: a broken archive, line or row, a missing or wrongly typed field; undecodable bytes, where
         ``config.strict``. Names the file and the line, row or byte.
@@ -204,12 +207,11 @@ def _source(filesystem: Any, path: str, name: str) -> Source:
     if not kind:
         raise InputError(f"corpus file {path}: unknown kind, expected a name ending in {_ENDINGS}")
     root = sys.intern(filesystem.unstrip_protocol(path).removesuffix(name))
-    its, packed = (kind[1] or kind[3]).lower(), sys.intern((kind[2] or "").lower())
-    recognised = ""
+    its, packed = (kind[1] or kind[3]).lower(), (kind[2] or "").lower()
     if _local(filesystem) and not packed and its != "parquet":  # elsewhere the one who reads it will see
         with open(path, "rb") as file:
-            recognised = _content(file.read(_HEAD))
-    return Source(root, name, sys.intern(_ALIKE.get(its, its)), packed, int(filesystem.size(path) or 0), recognised)
+            packed = _content(file.read(_HEAD))
+    return Source(root, name, sys.intern(_ALIKE.get(its, its)), sys.intern(packed), int(filesystem.size(path) or 0))
 
 
 def _content(head: bytes) -> str:
@@ -260,47 +262,40 @@ def _read_txt(source: Source, config: CorpusConfig, read: Read) -> Documents:
         yield decode(as_utf8(_blocks(file, source), source.name, config.encoding), source.name, config.strict, read)
 
 
-def _read_jsonl(source: Source, config: CorpusConfig, read: Read) -> Documents:
-    offset = 0
-    with fsspec.open(source.url, "rb") as file:
-        blocks = as_utf8(_blocks(file, source), source.name, config.encoding)
-        for number, line in enumerate(_byte_lines(blocks, source.name), 1):
-            undecoded = Read()
-            row = "".join(decode([line], source.name, config.strict, undecoded, offset))
-            offset += len(line)
-            if not row.strip():
-                continue  # a blank line is no row
-            where = f"{source.name}, line {number}"
-            try:
-                value = json.loads(row)
-            except (ValueError, RecursionError) as error:
-                raise _no_json(where, error, config) from error
-            text = _text_of(value, config.text_field, where, read)
-            read.undecodable += undecoded.undecodable
-            read.example = read.example or undecoded.example
-            yield text
-
-
 def _read_json(source: Source, config: CorpusConfig, read: Read) -> Documents:
+    rows = _json_lines if source.kind == "jsonl" else _json_values
     undecoded = Read()
     with fsspec.open(source.url, "rb") as file:
         blocks = as_utf8(_blocks(file, source), source.name, config.encoding)
-        pieces = decode(blocks, source.name, config.strict, undecoded)
-        for number, value in enumerate(_json_values(pieces, source.name, config), 1):
-            where = f"{source.name}, row {number}"
-            row = {config.text_field: value} if isinstance(value, str) else value
-            yield _text_of(row, config.text_field, where, read)
-    read.undecodable += undecoded.undecodable
-    read.example = read.example or undecoded.example
+        for where, value in rows(blocks, source.name, config, undecoded):
+            text = _text_of(value, config.text_field, where, read)
+            read.undecodable += undecoded.undecodable
+            read.example = read.example or undecoded.example
+            undecoded.undecodable = 0
+            yield text
 
 
-def _json_values(pieces: Iterable[str], name: str, config: CorpusConfig) -> Iterator[Any]:
-    """The elements of the array that a file holds, or the values that stand in it one behind the other.
+def _json_lines(blocks: Iterable[bytes], name: str, config: CorpusConfig, read: Read) -> Iterator[tuple[str, Any]]:
+    """The place and the value of each line that is not blank."""
+    offset = 0
+    for number, line in enumerate(_byte_lines(blocks, name), 1):
+        row = "".join(decode([line], name, config.strict, read, offset))
+        offset += len(line)
+        if row.strip():
+            where = f"{name}, line {number}"
+            try:
+                yield where, json.loads(row)
+            except (ValueError, RecursionError) as error:
+                raise _no_json(where, error, config) from error
+
+
+def _json_values(blocks: Iterable[bytes], name: str, config: CorpusConfig, read: Read) -> Iterator[tuple[str, Any]]:
+    """The place and the value of each element of a file's array, or of what stands in it one behind the other.
 
     A value that is incomplete in what was read is tried again when there is twice as much.
     """
-    decoder, pending, number, enough, bracket = json.JSONDecoder(), "", 0, 1, ""
-    for piece, final in chain(zip(pieces, repeat(False)), [("", True)]):
+    decoder, pending, number, enough, bracket = json.JSONDecoder(), "", 1, 1, ""
+    for piece, final in chain(zip(decode(blocks, name, config.strict, read), repeat(False)), [("", True)]):
         pending += piece
         at = 0
         while final or len(pending) >= enough:
@@ -309,19 +304,20 @@ def _json_values(pieces: Iterable[str], name: str, config: CorpusConfig) -> Iter
             at, bracket = gap.end(), gap[1] or bracket
             if at == len(pending):
                 break
+            where = f"{name}, row {number}"
             try:
                 value, end = decoder.raw_decode(pending, at)
             except (ValueError, RecursionError) as error:
                 if final or isinstance(error, RecursionError) or len(pending) - at > MAX_ROW:
-                    raise _no_json(f"{name}, row {number + 1}", error, config) from error
+                    raise _no_json(where, error, config) from error
                 break
             if end == len(pending) and not final:
                 break  # a number may go on
-            yield value
+            yield where, {config.text_field: value} if isinstance(value, str) else value
             at, number = end, number + 1
         pending = pending[at:]
         enough = 2 * len(pending)
-    require(bracket != "[", f"{name}, after row {number}: found the end of the file, expected that of its array")
+    require(bracket != "[", f"{name}, row {number}: found the end of the file, expected that of its array")
 
 
 def _no_json(where: str, error: Exception, config: CorpusConfig) -> InputError:
@@ -343,7 +339,6 @@ def _text_of(value: Any, field: str, where: str, read: Read) -> Iterator[str] | 
 
 
 def _read_parquet(source: Source, config: CorpusConfig, read: Read) -> Documents:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     column, number = config.text_field, 0
@@ -357,23 +352,17 @@ def _read_parquet(source: Source, config: CorpusConfig, read: Read) -> Documents
             if not _TEXT.fullmatch(str(kind.value_type if pa.types.is_dictionary(kind) else kind)):
                 raise InputError(f"{source.name}: column {column!r} has type {kind}, expected string")
             for batch in table.iter_batches(batch_size=16, columns=[column]):
-                values = batch.column(0)
-                if pa.types.is_dictionary(kind):
-                    values = values.dictionary_decode()
-                if "binary" not in str(values.type):
-                    values = values.cast(pa.large_string())  # no other type of Arrow's becomes any kind of bytes
                 # as bytes: whether they are UTF-8 is for us to say, as in the other kinds of file
-                for value in values.cast(pa.large_binary()):
+                for value in batch.column(0).cast(pa.large_binary()):
                     number += 1
-                    raw = value.as_py()
-                    where = f"{source.name}, row {number}"
+                    where, raw = f"{source.name}, row {number}", value.as_py()
                     yield None if raw is None else decode([raw], where, config.strict, read)
         except (pa.ArrowException, EOFError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"{source.name}, after row {number}: not readable as Parquet ({reason})") from error
 
 
-_READERS = {"txt": _read_txt, "jsonl": _read_jsonl, "json": _read_json, "parquet": _read_parquet}
+_READERS = {"txt": _read_txt, "jsonl": _read_json, "json": _read_json, "parquet": _read_parquet}
 
 
 def _blocks(file: BinaryIO, source: Source) -> Iterator[bytes]:
@@ -397,15 +386,9 @@ def _blocks(file: BinaryIO, source: Source) -> Iterator[bytes]:
         raise InputError(f"{broken} ({error})") from error
 
 
-def _zstd(file: BinaryIO) -> Any:
-    import pyarrow as pa
-
-    return pa.input_stream(file, compression="zstd")
-
-
 _UNPACKED: Mapping[str, Callable[[BinaryIO], Any]] = {
     "gz": lambda file: gzip.GzipFile(fileobj=file),
-    "zst": _zstd,
+    "zst": lambda file: pa.input_stream(file, compression="zstd"),
     "bz2": bz2.BZ2File,
     "xz": lzma.LZMAFile,
 }

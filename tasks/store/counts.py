@@ -97,14 +97,12 @@ class CorpusCounts(Generated):
 
     @property
     def kinds_of_files(self) -> str:
-        """The files by their endings, in words; empty where all are of one kind."""
-        read, passed_over = ((self.files or {}).get(what, {}) for what in ("read", "passed over"))
-        words = {"files read: ": read if len(read) > 1 or passed_over else {}, "passed over: ": passed_over}
-        return "; ".join(
-            name + ", ".join(f"{count:,} {ending}" for ending, count in counted.items())
-            for name, counted in words.items()
-            if counted
+        """The files by their endings, in words; empty where all are read and of one kind."""
+        counted = {what: each for what, each in (self.files or {}).items() if each}
+        told = (
+            what + ": " + ", ".join(f"{n:,} {ending}" for ending, n in each.items()) for what, each in counted.items()
         )
+        return "; ".join(told) if len(counted) > 1 or any(len(each) > 1 for each in counted.values()) else ""
 
 
 class TokenizerCounts(Counts):

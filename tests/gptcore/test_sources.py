@@ -451,7 +451,7 @@ def test_what_is_compressed_and_cut_off_is_named(tmp_path: Path, packed: str) ->
         ('{\n "id": 1,\n "text": "one"\n}\n', ["one"]),
         ('\ufeff [ {"text": "one"} , {"text": null} ] \n', ["one", None]),
         ("[]", []),
-        ('[{"text": "one"}', "a.json, after row 1: found the end of the file, expected that of its array"),
+        ('[{"text": "one"}', "a.json, row 2: found the end of the file, expected that of its array"),
         ('[{"text": "one"}, {"text": "tw', "a.json, row 2: no valid JSON (Unterminated string"),
         ('[{"text": "one"}, 7]', "a.json, row 2: found JSON int, expected an object with a field 'text'"),
         ('[{"body": "one"}]', "a.json, row 1: no field 'text' among ['body']"),
