@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gptcore.text.parts import read_part
+from gptcore.text.word_edges import MARKS, set_apart
 
 N = 8
 """Words of an n-gram."""
@@ -36,9 +37,11 @@ def normalised(text: str) -> str:
     """Lower-cased alphanumeric words with a single space between them.
 
     What a tokenizer for words has cut apart ("do n't", "can not") is put together first, so that a cleaned corpus and
-    running text have the same words.
+    running text have the same words. Accents and vowel signs that are characters of their own are left out, and every
+    letter of a script without blanks between words counts as a word.
     """
-    return " ".join(_WORD.findall(_SPLIT.sub("", text.lower())))
+    plain = _SPLIT.sub("", text.lower())
+    return " ".join(_WORD.findall(plain if plain.isascii() else set_apart(MARKS.sub("", plain))))
 
 
 @functools.lru_cache(maxsize=1 << 18)

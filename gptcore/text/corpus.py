@@ -56,6 +56,7 @@ from gptcore.text.selection import (
     scan,
 )
 from gptcore.text.sources import RawCorpus, Source, read_documents
+from gptcore.text.word_edges import other_scripts, set_apart
 
 ROW = 1 << 19  # characters of a row, more by at most one line (or part of a very long one)
 GROUP = 4 << 20  # bytes of source files that one job takes on: small beside a core's share, large beside its start
@@ -77,6 +78,8 @@ class Cleaned:
     wordless: int = 0
     """Documents in which no word was left."""
     words: int = 0
+    other_scripts: int = 0
+    """Words that hold letters of other scripts than the Latin one; where text stays as it is nobody counts them."""
     bytes: int = 0
     """UTF-8 bytes of the kept documents, before cleaning."""
     ftfy: int = 0
@@ -211,6 +214,7 @@ def _rows(texts: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
     size = 0
     for text in texts:
         cleaned.words += text.count(" ") + 1 - text.count("\n")  # a line break is no word here
+        cleaned.other_scripts += other_scripts(text)
         while size + len(text) + 1 > ROW:
             end = text.find(" \n ", max(0, ROW - size))
             row.append(text if end < 0 else text[:end])
@@ -226,7 +230,7 @@ def _rows(texts: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
 
 def _raw(text: Iterable[str], cleaned: Cleaned) -> Iterator[str]:
     for row in raw_rows(text):
-        cleaned.words += len(row.split())
+        cleaned.words += len(set_apart(row).split())
         yield row
 
 
@@ -357,6 +361,7 @@ def report_of(read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int
         },
         "bytes": {"read": read.bytes, "kept": cleaned.bytes},
         "words": cleaned.words,
+        **({"words in other scripts": cleaned.other_scripts} if cleaned.other_scripts else {}),
         "characters_repaired": {"undecodable": read.undecodable, "ftfy": cleaned.ftfy},
         "sources": sources,
     }

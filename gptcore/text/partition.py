@@ -49,7 +49,7 @@ from gptcore.text.sources import Source
 
 DOCUMENTS = "documents.npy"
 _DROPPED = {"too_short": TOO_SHORT, "unreadable": UNREADABLE, "duplicate": DUPLICATE, "null": NULL}
-_COUNTED = ("read", *_DROPPED, "bytes_read", "undecodable")
+_COUNTED = ("read", *_DROPPED, "bytes_read", "undecodable", "other_scripts")
 _KEPT = np.dtype(
     [("hash", "V32"), ("words", "<i8"), ("bytes", "<i8"), ("ftfy", "<i8"), ("signature", "<u4", (PERMUTATIONS,))]
 )
@@ -85,9 +85,10 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
     out.mkdir(parents=True, exist_ok=True)
     scanned = scan([source], config)
     decisions, _ = decide(scanned.documents, dataclasses.replace(config, near_duplicates=1.0))
-    parts, kept = Parts(out, part_name(0)), []
+    parts, kept, others = Parts(out, part_name(0)), [], 0
     for number, cleaned in clean_documents(source, scanned.documents["hash"], decisions, config, parts):
         known = scanned.documents[number]
+        others += cleaned.other_scripts
         kept.append((known["hash"].tobytes(), cleaned.words, cleaned.bytes, cleaned.ftfy, known["signature"]))
     parts.close()
     np.save(out / DOCUMENTS, np.array(kept, _KEPT), allow_pickle=False)
@@ -97,6 +98,7 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
         **{name: decided[decision] for name, decision in _DROPPED.items()},
         "bytes_read": scanned.read.bytes,
         "undecodable": scanned.read.undecodable,
+        "other_scripts": others,
         "left_out": left_out([source.name], scanned, decisions, []),
         "damaged": damaged([source.name], scanned, decisions),
     }
@@ -138,6 +140,7 @@ def compose(
                 validation,
                 wordless=int((kept & ~worded).sum()),
                 words=int(documents["words"][kept].sum()),
+                other_scripts=total["other_scripts"],
                 bytes=int(documents["bytes"][kept].sum()),
                 ftfy=int(documents["ftfy"][kept].sum()),
             ),

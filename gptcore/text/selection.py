@@ -346,8 +346,8 @@ def damaged(names: Sequence[str], scanned: Scanned, decisions: Decisions) -> lis
 def cut_in_two(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[str]]:
     """The first part of a document and the rest, to be read in this order; neither is empty if ``cut`` lies in it.
 
-    Cut at the last end of a paragraph before the character ``cut``, or of a line, or of a word, where there is none
-    nearby; else at the character itself.
+    Cut at the last end of a paragraph before the character ``cut``, or of a line, or of a word, or, in scripts without
+    blanks between words, of a sentence, where there is none nearby; else at the character itself.
     """
     near = cut - min(_BORDER, cut // 20)
     rest: list[str] = []
@@ -362,7 +362,7 @@ def cut_in_two(text: Iterator[str], cut: int) -> tuple[Iterator[str], Iterator[s
             if passed + len(held) > cut:
                 break
         window = held[: cut - passed]
-        cuts = ((window.rfind(border), len(border)) for border in ("\n\n", "\n", " "))
+        cuts = ((window.rfind(border), len(border)) for border in ("\n\n", "\n", " ", *"\u3002\u104b\u17d4\u0f0d"))
         end = next((place + size for place, size in cuts if place >= 0), len(window))
         rest.append(held[end:])
         yield held[:end]

@@ -178,6 +178,12 @@ NEIGHBOURS = "\x01"
 """Stands for the words of a piece that only its line can tell."""
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
+_ENDS = re.compile(
+    "(?:[\u0589\u061f\u06d4\u0700-\u0702\u07f9\u0964\u0965\u0f0d\u0f0e\u104a\u104b\u1362\u1367\u1368\u166e\u17d4\u17d5"
+    "\u1803\u1809\ua4ff\ua60e\ua6f3\ua92f\uaaf0\uabeb\u3002\uff01\uff1f\uff61]|\uff0e(?!\\d))+"
+    "[\"'\u2019\u201d\u00bb\u300b\u300d\u300f\u3011\uff09)\\]]*"
+)
+"""What ends a sentence in other scripts than the Latin one, with closing signs; spaCy's English wants blanks there."""
 _OPENING = re.compile(r"\s([^\w\s]+)\Z")  # at the end of one: signs that stand at the next one's first word
 _SENTENCES_BUDGET = (
     64_000_000  # characters, after which spaCy's table of strings, which grows with each new word, starts afresh
@@ -329,15 +335,16 @@ def torch_left_out() -> Iterator[None]:
 def split_sentences(text: str) -> Iterator[str]:
     """The sentences of a text, for families that are pre-trained on pairs of them: spaCy's rule-based sentencizer.
 
-    A sentence ends behind a full stop, a question mark or an exclamation mark and the closing signs that follow; a
-    blank line ends one as well, so that a heading is not taken for the beginning of what stands below it. spaCy's
-    English tokenizer knows what an abbreviation is ("Mr.", "e.g."). The sentencizer leaves a quotation mark that opens
-    a sentence to the one before it; here it goes with the word at which it stands.
+    A sentence ends behind a full stop, a question mark or an exclamation mark and the closing signs that follow, or
+    behind those of other scripts (danda, ideographic full stop ...), whether a blank comes next or not; a blank line
+    ends one as well, so that a heading is not taken for the beginning of what stands below it. spaCy's English
+    tokenizer knows what an abbreviation is ("Mr.", "e.g."). The sentencizer leaves a quotation mark that opens a
+    sentence to the one before it; here it goes with the word at which it stands.
 
     :param text: of at most a million characters.
     :returns: the sentences without white space around them; empty ones are left out.
     """
-    for paragraph in _BLANK_LINES.split(text):
+    for paragraph in _BLANK_LINES.split(_ENDS.sub("\\g<0>\n\n", text)):
         if not (paragraph := paragraph.strip()):
             continue
         begin = 0

@@ -60,6 +60,7 @@ _SMALL_TO_CLEAN, _SMALL_TO_ENCODE = 1_000_000, 4_000_000
 SHARDS_PART = "shards-part"
 """Stage of the shards of one partition (:mod:`tasks.stages.partitions`)."""
 _DOWNLOADS = 8  # at a time
+_OTHER_SCRIPTS = 0.01  # share of the words from which on it is told
 _WARNED = 10  # documents left out, files damaged
 
 
@@ -120,6 +121,13 @@ def publish_report(built: Built, corpus_url: str) -> None:
     if counts.divided:
         logger().warning(
             "no document fell into the validation split, so the end of one is held out: %s", counts.divided
+        )
+    if (share := counts.words_in_other_scripts / max(1, counts.words)) >= _OTHER_SCRIPTS:
+        told = (
+            "%.0f %% of the words are in other scripts than the Latin one, whose text ftfy, spaCy's English tokenizer"
+        )
+        logger().warning(
+            f"{told} and lower case are made for; --family gpt2, bert or albert keep any text", 100 * share
         )
     listed = {"left out": (counts.left_out, "documents"), "damaged": (counts.damaged, "files")}
     for what, (lines, of) in listed.items():

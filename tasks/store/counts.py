@@ -85,6 +85,8 @@ class CorpusCounts(Generated):
 
     documents: Documents
     words: int
+    words_in_other_scripts: int = 0
+    """Those with letters of other scripts than the Latin one, where text is cleaned as GPT-1's was."""
     divided: str = ""
     """The document whose end is held out, where no whole one fell into the validation split."""
     left_out: Sequence[str] = ()

@@ -243,6 +243,8 @@ def test_sentences(text: str, expected: list[str]) -> None:
 def test_no_character_but_white_space_is_lost() -> None:
     text = "Who's there? Nobody... “Well,” she said; 3.5 miles (or so!) to go.\n\n— A. B. Smith\n" * 50
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+    text = "यह एक है।दूसरा! 「はい。」と言った？！ (እሺ።) ３．５ [نعم؟] ...\n\n。\n" * 50
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
 
 
 def test_spacy_comes_when_the_first_text_does_and_without_torch() -> None:

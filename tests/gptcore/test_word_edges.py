@@ -11,8 +11,21 @@ from gptcore.models.ngrams import NGrams
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
-from gptcore.text.word_edges import word_edges
+from gptcore.text.word_edges import other_scripts, set_apart, word_edges
 from gptcore.text.wordpiece import WordPieceTokenizer
+
+
+def test_words_of_a_text_in_any_script() -> None:
+    for text, n_words, others in (
+        ("Zoë's old naïve Ænima, Việt 1984\u2014", 6, 0),
+        ("Привет, old мир", 3, 2),
+        ("हिन्दी में", 2, 2),
+        ("他来了。 two", 4, 1),
+        ("はい、カメラ", 5, 1),
+    ):
+        assert (len(set_apart(text).split()), other_scripts(text)) == (n_words, others)
+        assert "".join(set_apart(text).split()) == "".join(text.split())
+
 
 TEXT = "undoable deeds are not undone by the undoing and doers do not rest"
 

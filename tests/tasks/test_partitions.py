@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterable
@@ -251,6 +252,34 @@ def test_what_is_no_text_is_named_as_by_an_undivided_build(
     assert (counts["left_out"], counts["damaged"]) == (report["left_out"], report["damaged"])
     assert "damaged: mixed.txt: no UTF-8 in 1 of 499 bytes (0.20%)" in caplog.text
     assert not is_one_split(store, corpus)
+
+
+@pytest.mark.parametrize("clean", [clean_corpus, clean_partitions])
+def test_kinds_of_files_and_other_scripts_are_told(
+    books: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, clean: Any
+) -> None:
+    """The files are those that are there now, though nothing is built anew; text that stays as it is has any script."""
+    monkeypatch.setattr(partitions, "publish_report", publish_report)
+    monkeypatch.setattr("tasks.stages.corpus.publish_report", publish_report)
+    monkeypatch.setattr("tasks.stages.corpus.publish_table", lambda *_: None)
+    (books / "ru.TXT").write_text("Старый король стоял на холме и смотрел вдаль. " * 9 + "Words\n", encoding="utf-8")
+    (books / "a.epub").write_bytes(b"PK")
+    store = Store(tmp_path / "store")
+    with caplog.at_level("INFO"):
+        corpus = clean.fn(store, RawCorpus.at(str(books)), CONFIG)
+        assert store.manifest(corpus)["counts"]["files"] == {
+            "read": {".jsonl": 2, ".txt": 5},
+            "passed over": {".epub": 1},
+        }
+        assert "; read: 2 .jsonl, 5 .txt; passed over: 1 .epub" in caplog.text
+        assert re.search(r"\d\d? % of the words are in other scripts than the Latin one", caplog.text)
+        caplog.clear()
+        (books / "a.html").touch()
+        assert clean.fn(store, RawCorpus.at(str(books)), CONFIG) == corpus
+        assert "passed over: 1 .epub, 1 .html" in caplog.text
+        caplog.clear()
+        clean.fn(store, RawCorpus.at(str(books)), replace(CONFIG, raw=True))
+        assert "other scripts" not in caplog.text
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9], ids=["all to train on", "all held out"])
