@@ -30,11 +30,18 @@ class CorpusConfig:
     """What `.txt` and `.jsonl` files that are no UTF-8 are in, as Python calls it ("cp1252"); None: such a file is an
     error, with what it seems to be in. Bytes that are damaged amid UTF-8 are no other encoding: ``strict`` is for
     these."""
+    decontaminate: str | None = None
+    """Leave out documents that hold rows of dev and test sets: the address of a folder of datasets or of a task's file,
+    or several with commas between; None: none is left out."""
     strict: bool = False
     """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
     raw: bool = derived(False)
     """For a family whose tokenizer takes any text as it is: no ftfy, no spaCy, no lower case. Line ends are unified and
     licences cut as ever."""
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Without the address of datasets: their content is an input of the stage."""
+        return {name: value for name, value in values.items() if name != "decontaminate"}
 
 
 @dataclass(frozen=True)

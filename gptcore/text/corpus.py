@@ -40,6 +40,7 @@ from gptcore.text.parts import SPLITS, Parts, part_name, raw_rows
 from gptcore.text.selection import (
     DIVIDED,
     DUPLICATE,
+    HOLDS_ROWS,
     NEAR_DUPLICATE,
     NULL,
     TOO_SHORT,
@@ -48,6 +49,7 @@ from gptcore.text.selection import (
     VALIDATION,
     Decisions,
     Scanned,
+    Search,
     cut_in_two,
     damaged,
     decide,
@@ -97,6 +99,7 @@ def build_corpus(
     out: Path,
     config: CorpusConfig,
     *,
+    search: Callable[[], Search] | None = None,
     map: Callable[..., Iterable[Any]] = map,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -104,6 +107,7 @@ def build_corpus(
 
     A build that was interrupted is taken up again where ``out`` holds parts of exactly this input and config.
 
+    :param search: see :func:`gptcore.text.selection.scan`; travels to other processes.
     :param map: the built-in, or one that works elsewhere, gives results in order and reaches both sources and ``out``.
     :param progress: see :data:`Progress`; None draws a bar on a terminal.
     :returns: ``documents`` {read, kept, train, validation, dropped: {reason: n}}, ``bytes`` {read, kept} (UTF-8,
@@ -118,7 +122,7 @@ def build_corpus(
     groups = grouped(sources, lambda source: source.size)
     out.mkdir(parents=True, exist_ok=True)
     with _bar(progress, "scan", groups) as done:
-        scanned = Scanned.together(done(map(partial(scan, config=config), groups)), out)
+        scanned = Scanned.together(done(map(partial(scan, config=config, search=search), groups)), out)
     decisions, nearly = decide(scanned.documents, config)
     held, cut = hold_out_end(scanned.documents, decisions, config) or (0, 0)
     require_training_text(corpus.url, _report(scanned, decisions), config)
@@ -337,9 +341,13 @@ def _bar(
 
 def _report(scanned: Scanned, decisions: Decisions, cleaned: Cleaned | None = None) -> dict[str, Any]:
     """The report of the build; before pass 2, with nothing kept but the expected number of training documents."""
-    decided = np.bincount(decisions, minlength=8).tolist()
+    decided = np.bincount(decisions, minlength=9).tolist()
     expected = Cleaned(decided[TRAIN] + decided[DIVIDED], decided[VALIDATION] + decided[DIVIDED], decided[DIVIDED])
     return report_of(scanned.read, decided, cleaned or expected, len(scanned.borders) - 1)
+
+
+SELDOM = {"null": NULL, "holds rows of tasks": HOLDS_ROWS}
+"""Reasons that a report has where there are such documents."""
 
 
 def report_of(read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int) -> dict[str, Any]:
@@ -356,7 +364,7 @@ def report_of(read: Read, decided: Sequence[int], cleaned: Cleaned, sources: int
                 "duplicate": decided[DUPLICATE],
                 "near duplicate": decided[NEAR_DUPLICATE],
                 "no words": cleaned.wordless,
-                **({"null": decided[NULL]} if decided[NULL] else {}),
+                **{name: decided[number] for name, number in SELDOM.items() if decided[number]},
             },
         },
         "bytes": {"read": read.bytes, "kept": cleaned.bytes},
@@ -378,6 +386,7 @@ def require_training_text(url: str, report: dict[str, Any], config: CorpusConfig
         f"{dropped['too short']} under {config.min_characters} characters (corpus.min_characters), "
         f"{dropped['unreadable']} no text (undecodable bytes, control characters), "
         f"{dropped['duplicate'] + dropped['near duplicate']} duplicates, {dropped['no words']} without a word, "
-        f"{dropped.get('null', 0)} null, {documents['validation']} held out "
+        f"{dropped.get('null', 0)} null, {dropped.get('holds rows of tasks', 0)} with rows of tasks, "
+        f"{documents['validation']} held out "
         f"(corpus.validation_fraction = {config.validation_fraction})"
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.config import CorpusConfig
-from gptcore.text.corpus import Cleaned, check_fraction, clean_documents, report_of
+from gptcore.text.corpus import SELDOM, Cleaned, check_fraction, clean_documents, report_of
 from gptcore.text.decoding import Read
 from gptcore.text.parts import Parts, part_name
 from gptcore.text.selection import (
     DUPLICATE,
     NAMED,
-    NULL,
     PERMUTATIONS,
     STATS,
     TOO_SHORT,
@@ -40,6 +39,7 @@ from gptcore.text.selection import (
     UNREADABLE,
     VALIDATION,
     Scanned,
+    Search,
     damaged,
     decide,
     left_out,
@@ -48,7 +48,7 @@ from gptcore.text.selection import (
 from gptcore.text.sources import Source
 
 DOCUMENTS = "documents.npy"
-_DROPPED = {"too_short": TOO_SHORT, "unreadable": UNREADABLE, "duplicate": DUPLICATE, "null": NULL}
+_DROPPED = {"too_short": TOO_SHORT, "unreadable": UNREADABLE, "duplicate": DUPLICATE, **SELDOM}
 _COUNTED = ("read", *_DROPPED, "bytes_read", "undecodable", "other_scripts")
 _KEPT = np.dtype(
     [("hash", "V32"), ("words", "<i8"), ("bytes", "<i8"), ("ftfy", "<i8"), ("signature", "<u4", (PERMUTATIONS,))]
@@ -71,7 +71,9 @@ class Partition:
         return cls(counts, np.load(io.BytesIO(documents), allow_pickle=False))
 
 
-def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str, Any]:
+def clean_partition(
+    source: Source, out: Path, config: CorpusConfig, search: Callable[[], Search] | None = None
+) -> dict[str, Any]:
     """Clean one file into the folder ``out``.
 
     Documents that nearly repeat each other are all kept here: which of them counts is seen where all are known.
@@ -83,7 +85,7 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
     """
     check_fraction(config)
     out.mkdir(parents=True, exist_ok=True)
-    scanned = scan([source], config)
+    scanned = scan([source], config, search)
     decisions, _ = decide(scanned.documents, dataclasses.replace(config, near_duplicates=1.0))
     parts, kept, others = Parts(out, part_name(0)), [], 0
     for number, cleaned in clean_documents(source, scanned.documents["hash"], decisions, config, parts):
@@ -92,7 +94,7 @@ def clean_partition(source: Source, out: Path, config: CorpusConfig) -> dict[str
         kept.append((known["hash"].tobytes(), cleaned.words, cleaned.bytes, cleaned.ftfy, known["signature"]))
     parts.close()
     np.save(out / DOCUMENTS, np.array(kept, _KEPT), allow_pickle=False)
-    decided = np.bincount(decisions, minlength=8).tolist()
+    decided = np.bincount(decisions, minlength=9).tolist()
     return {
         "read": len(decisions),
         **{name: decided[decision] for name, decision in _DROPPED.items()},
@@ -128,7 +130,7 @@ def compose(
     kept, worded = decided <= VALIDATION, documents["bytes"] > 0
     train, validation = (int((worded & (decided == split)).sum()) for split in (TRAIN, VALIDATION))
     unreadable = [line for partition in partitions for line in partition.counts["left_out"]]
-    counted = np.bincount(decided, minlength=8).tolist()
+    counted = np.bincount(decided, minlength=9).tolist()
     for name, decision in _DROPPED.items():
         counted[decision] += total[name]
     report = {

@@ -10,10 +10,11 @@ import hashlib
 import tempfile
 import unicodedata
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +45,13 @@ _OCTETS = np.zeros(0x110000, "<u4")
 DocumentStats = npt.NDArray[np.void]
 """One record a document, in order: of a source, or of all."""
 STATS = np.dtype([("hash", "V32"), ("characters", "<i8"), ("unreadable", "<i8"), ("signature", "<u4", (PERMUTATIONS,))])
+"""`characters` of a document that is left out for what was read of it is minus the decision."""
 
 Decisions = npt.NDArray[np.uint8]
 """One of the numbers below for each document, in order."""
-TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED, NULL = range(8)
+TRAIN, VALIDATION, TOO_SHORT, DUPLICATE, UNREADABLE, NEAR_DUPLICATE, DIVIDED, NULL, HOLDS_ROWS = range(9)
 """DIVIDED: the first part is trained on and the end held out, as all documents fall into one split. NULL: the row that
-should hold the document's text holds null."""
+should hold the document's text holds null. HOLDS_ROWS: rows that models are evaluated on stand in the document."""
 _UNREADABLE = 0.25  # of a document's characters; random bytes have half, a book in another encoding of Latin 5 %
 _BORDER = 10_000  # characters before the place of a cut in which a paragraph's end is looked for, at most
 _NOT_TEXT = bytes([*range(9), 11, *range(14, 32), 127])
@@ -223,11 +225,22 @@ class Scanned:
         return int(np.searchsorted(self.borders, document, side="right")) - 1
 
 
-def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
+class Search(Protocol):
+    """Looks through one document for rows that models are evaluated on (:mod:`gptcore.evaluation.held_rows`)."""
+
+    def update(self, piece: str) -> None:
+        """Take in the next piece."""
+
+    def holds(self) -> bool:
+        """Whether the pieces that were given hold such a row."""
+
+
+def scan(sources: Iterable[Source], config: CorpusConfig, search: Callable[[], Search] | None = None) -> Scanned:
     """Hash and measure every document of some files, in bounded memory.
 
     A document's hash is the SHA-256 of its text after decoding and stripping, in UTF-8.
 
+    :param search: begins a search through a document; None: none is looked through.
     :raises InputError: see :func:`gptcore.text.sources.read_documents`.
     """
     records, borders, total, broken = bytearray(), [0], Read(), dict[int, Read]()
@@ -235,7 +248,8 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
     for number, source in enumerate(sources):
         read = Read()
         for text in read_documents(source, config, read):
-            digest, characters, unreadable, sketch = hashlib.sha256(), -int(text is None), 0, Sketch()
+            digest, characters, unreadable, sketch = hashlib.sha256(), 0, 0, Sketch()
+            rows = search() if search else None
             for piece in text or ():
                 encoded = piece.encode()
                 digest.update(encoded)
@@ -245,9 +259,12 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
                     unreadable += sum(map(piece.count, _NOT_TEXT_EITHER))
                 if compared:
                     sketch.update(encoded)
-            records += (
-                digest.digest() + characters.to_bytes(8, "little", signed=True) + unreadable.to_bytes(8, "little")
-            )
+                if rows:
+                    rows.update(piece)
+            if text is None or (rows and rows.holds()):
+                characters = -NULL if text is None else -HOLDS_ROWS
+            records += digest.digest() + characters.to_bytes(8, "little", signed=True)
+            records += unreadable.to_bytes(8, "little")
             records += sketch.signature().astype("<u4").tobytes() if compared else bytes(4 * PERMUTATIONS)
         if read.undecodable:
             broken[number] = read
@@ -259,10 +276,10 @@ def scan(sources: Iterable[Source], config: CorpusConfig) -> Scanned:
 def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, list[NearDuplicate]]:
     """What becomes of each document, from what pass 1 noted alone; and the near duplicates by their numbers.
 
-    What is null is no document; too short comes first, then unreadable (more than a quarter undecodable bytes and
-    control characters); of equal documents the first in order is kept, and none that nearly repeats an earlier one; of
-    the rest, a document is held out if its hash, as a fraction of all hashes, lies below ``validation_fraction``. So no
-    document's split depends on others.
+    What is null is no document, nor is what holds rows of tasks; too short comes next, then unreadable (more than a
+    quarter undecodable bytes and control characters); of equal documents the first in order is kept, and none that
+    nearly repeats an earlier one; of the rest, a document is held out if its hash, as a fraction of all hashes, lies
+    below ``validation_fraction``. So no document's split depends on others.
     """
     fractions = documents["hash"][:, None].view(">u8")[:, 0].astype(np.uint64)  # of 2**64
     decisions = np.full(len(documents), TRAIN, np.uint8)
@@ -275,7 +292,8 @@ def decide(documents: DocumentStats, config: CorpusConfig) -> tuple[Decisions, l
         decisions[np.delete(alike, first)] = DUPLICATE
     decisions[documents["unreadable"] > _UNREADABLE * documents["characters"]] = UNREADABLE
     decisions[documents["characters"] < config.min_characters] = TOO_SHORT
-    decisions[documents["characters"] < 0] = NULL
+    decided = documents["characters"] < 0
+    decisions[decided] = -documents["characters"][decided]
     nearly: list[NearDuplicate] = []
     if config.drop_duplicates and config.near_duplicates < 1:
         kept = np.flatnonzero((decisions <= VALIDATION) & (documents["signature"][:, 0] < 0xFFFFFFFF))  # has letters
@@ -327,6 +345,8 @@ def left_out(
         "bytes and control characters"
         for n in unreadable[:NAMED]
     ]
+    held = np.flatnonzero(decisions == HOLDS_ROWS)[: NAMED - len(lines)]
+    lines += [f"{called(n)}: holds rows of the tasks' dev or test sets" for n in held]
     for pair in nearly[: NAMED - len(lines)]:
         alike = f"nearly the same as {called(pair.earlier)} ({pair.similarity:.0%} of the runs of some ten words)"
         lines.append(f"{called(pair.document)}: {alike}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gptcore.base.settings import flatten, recorded
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
+from gptcore.evaluation.held_rows import RowSearch, rows_fingerprint, search_at
 from gptcore.evaluation.ngram import ngram_perplexity
 from gptcore.text.corpus import build_corpus
 from gptcore.text.parts import read_corpus
@@ -75,18 +77,33 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     """
     with FileDigests() as digests:
         sources = sha256_json(fingerprint(raw.sources, digests.sha256, config.encoding))
-    recipe = recipe_of("corpus", recorded(config), {"sources": sources})
+    rows, search = rows_looked_for(config)
+    recipe = recipe_of("corpus", recorded(config), {"sources": sources, **rows})
     recipe = as_before(store, recipe, recipe.inputs)
 
     def produce(out: Path) -> dict[str, Any]:
         small = sum(source.size for source in raw.sources) <= _SMALL_TO_CLEAN
         with partition_map(dask_address, shared=out, reads=local_path(raw.sources[0]), small=small) as parallel:
-            report = build_corpus(raw, out, config, map=parallel, progress=Meter("corpus", "MB", 1_000_000))
+            report = build_corpus(
+                raw, out, config, search=search, map=parallel, progress=Meter("corpus", "MB", 1_000_000)
+            )
         return {**report, "files": raw.files}
 
     built = build(store, recipe, produce, "corpus", lambda counts: corpus_made({**counts, "files": raw.files}))
     publish_report(built, raw.url)
     return built.artifact
+
+
+def rows_looked_for(config: CorpusConfig) -> tuple[dict[str, str], partial[RowSearch] | None]:
+    """The input of a corpus' recipe that stands for the datasets whose rows no document may hold, and what looks for
+    them in a document; nothing of either where no rows are looked for.
+
+    :raises InputError: such a dataset is missing.
+    """
+    if not config.decontaminate:
+        return {}, None
+    fingerprint = rows_fingerprint(config.decontaminate)
+    return {"rows": fingerprint}, partial(search_at, config.decontaminate, fingerprint)
 
 
 def as_before(store: Store, recipe: Recipe, inputs: Mapping[str, Artifact | str]) -> Recipe:

@@ -33,7 +33,15 @@ from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
 from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
-from tasks.stages.corpus import SHARDS_PART, as_before, corpus_made, publish_report, require_validation, shards_made
+from tasks.stages.corpus import (
+    SHARDS_PART,
+    as_before,
+    corpus_made,
+    publish_report,
+    require_validation,
+    rows_looked_for,
+    shards_made,
+)
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import CorpusCounts, TokenizerCounts
@@ -68,7 +76,8 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
     with FileDigests() as digests:
         prints = fingerprint(sources, digests.sha256, config.encoding)
     settings = recorded(config)
-    recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(source)}) for source in prints]
+    rows, search = rows_looked_for(config)
+    recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(source), **rows}) for source in prints]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
     former = _named([store.artifact(CORPUS_PART, replace(part, version=3).digest) for part in recipes])
     recipe = as_before(store, recipe_of("corpus", settings, _named(parts)), former)
@@ -81,7 +90,7 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
         shared = _local_folder(store)
         reads = local_path(missing[0]) if missing else None
         with partition_map(dask_address, shared=shared, reads=reads, small=len(jobs) <= 1) as parallel:
-            for job, _ in zip(jobs, parallel(partial(_clean, store, config), jobs), strict=True):
+            for job, _ in zip(jobs, parallel(partial(_clean, store, config, search), jobs), strict=True):
                 done(sum(source.size for source in job))
         # Read several at once, parsed one after the other: numpy parses a header with ast.literal_eval, and that of
         # Python 3.11 fails where a garbage collection lets in another thread that does the same (SystemError).
@@ -173,9 +182,9 @@ def encode_partitions(
 # --- what workers do --------------------------------------------------------------------------------------------------
 
 
-def _clean(store: Store, config: CorpusConfig, recipes: Mapping[Source, Recipe]) -> None:
+def _clean(store: Store, config: CorpusConfig, search: Any, recipes: Mapping[Source, Recipe]) -> None:
     for source, recipe in recipes.items():
-        store.build(recipe, partial(clean_partition, source, config=config))
+        store.build(recipe, partial(clean_partition, source, config=config, search=search))
 
 
 def _encode(store: Store, tokenizer: Artifact, digest: str, config: ShardConfig, recipes: Sequence[Recipe]) -> None:

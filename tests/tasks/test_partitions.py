@@ -35,6 +35,7 @@ from tasks.stages.tokenizer import pin_tokenizer
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.store import Store
 from tests.gptcore.test_corpus import story
+from tests.gptcore.test_held_rows import task as own_task
 
 CONFIG = CorpusConfig(validation_fraction=0.3, min_characters=40)
 SHARDS = ShardConfig(max_tokens=60)  # so that documents go on in further files
@@ -280,6 +281,25 @@ def test_kinds_of_files_and_other_scripts_are_told(
         caplog.clear()
         clean.fn(store, RawCorpus.at(str(books)), replace(CONFIG, raw=True))
         assert "other scripts" not in caplog.text
+
+
+@pytest.mark.parametrize("clean", [clean_corpus, clean_partitions])
+def test_a_corpus_without_rows_of_tasks_is_another_one_that_follows_the_tasks(
+    books: Path, tmp_path: Path, clean: Any
+) -> None:
+    store, raw = Store(tmp_path / "store"), RawCorpus.at(str(books))
+    before = clean.fn(store, raw, CONFIG)
+    config = replace(CONFIG, decontaminate=own_task(tmp_path / "own"))
+    apart = clean.fn(store, raw, config)
+    assert apart != before
+    (tmp_path / "own").rename(tmp_path / "moved")
+    config = replace(config, decontaminate=str(tmp_path / "moved" / "task.toml"))
+    assert clean.fn(store, raw, config) == apart
+    row = {"text": story(1), "label": "0"}
+    (tmp_path / "moved" / "dev.jsonl").write_text(json.dumps(row) + "\n" + json.dumps({**row, "label": "1"}))
+    documents = store.manifest(clean.fn(store, raw, config))["counts"]["documents"]
+    assert documents["dropped"]["holds rows of tasks"] == 2  # of b1.txt and c.jsonl
+    assert documents["read"] == documents["kept"] + sum(documents["dropped"].values())
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9], ids=["all to train on", "all held out"])

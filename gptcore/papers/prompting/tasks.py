@@ -17,11 +17,12 @@ from gptcore.base.files import sha256_json
 from gptcore.base.named import named_part
 from gptcore.base.settings import recorded
 from gptcore.base.tables import read_table
-from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
+from gptcore.evaluation.held_rows import EvaluationTexts, Texts, blimp_sets, sets_of_task
+from gptcore.nlu.blimp import BLIMP, blimp_fingerprint, has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import is_task_file, read_own_task
-from gptcore.nlu.readers import available, has_folder, iterate, labelled_splits
+from gptcore.nlu.readers import available, has_folder
 from gptcore.nlu.registry import REGISTRY, TaskSpec
 from gptcore.papers.prompting import measures
 from gptcore.papers.prompting.items import Decoding, FreeForm, Item, MultipleChoice, Normalisation, Rows
@@ -207,44 +208,17 @@ def read_rows(task: PromptTask, datasets_url: str) -> Rows:
 # --- the texts of every test set ---
 
 
-Texts = Iterator[tuple[str, ...]]
-"""The texts of each row."""
-
-
-@dataclass(frozen=True)
-class EvaluationTexts:
-    """One test set."""
-
-    name: str
-    """The task, and behind a blank the split where the task has several."""
-    rows: Callable[[], Texts]
-    """Reads its rows.
-
-    :raises InputError: a missing file or a broken row.
-    """
-    train: Callable[[], Texts] | None = None
-    """Reads the rows that a model of the task is trained on; None where the task has no such rows."""
-
-
 def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:
     """Every test set of a folder of datasets.
 
     :raises InputError: there is none.
     """
-    sets = []
-    for name in available(datasets_url):
-        spec = REGISTRY[name]
-        train = partial(_examples, spec, datasets_url, "train")
-        for split in labelled_splits(spec, datasets_url):
-            if split != "train":
-                rows = partial(_examples, spec, datasets_url, split)
-                sets.append(EvaluationTexts(f"{name} {split}", rows, train))
+    sets = [texts for name in available(datasets_url) for texts in sets_of_task(REGISTRY[name], datasets_url)]
     for name in PROMPTED:
         if has_folder(PROMPT_TASKS[name].folder, datasets_url):
             asked, pool = (partial(_items, name, datasets_url, part) for part in ("asked", "pool"))
             sets.append(EvaluationTexts(name, asked, pool if "train" in _TABLES[name] else None))
-    if has_blimp(datasets_url):
-        sets.append(EvaluationTexts(BLIMP, partial(_pairs, datasets_url)))
+    sets += blimp_sets(datasets_url)
     require(sets, f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
     return sets
 
@@ -263,17 +237,9 @@ def fingerprint(datasets_url: str) -> str:
     return sha256_json(files)
 
 
-def _examples(spec: TaskSpec, datasets_url: str, split: str) -> Texts:
-    return ((*row.fields, *row.choices) for row in iterate(spec, datasets_url, split))
-
-
 def _items(name: str, datasets_url: str, part: str) -> Texts:
     """The texts of each row of a prompt task, without what only the prompt adds."""
     return (PROMPTED[name](item) for item in getattr(PROMPT_TASKS[name].read(datasets_url), part))
-
-
-def _pairs(datasets_url: str) -> Texts:
-    return ((pair.good, pair.bad) for paradigm in PARADIGMS for pair in read_paradigm(datasets_url, paradigm))
 
 
 def _continued(item: Item) -> tuple[str, ...]:
