@@ -14,9 +14,9 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.errors import require
 from gptcore.base.files import sha256_json
 from gptcore.evaluation.overlap import Hashes, N, build_set, ngram_hashes, normalised
-from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.readers import available, iterate, labelled_splits
@@ -52,18 +52,8 @@ def sets_of_task(spec: TaskSpec, datasets_url: str) -> Iterator[EvaluationTexts]
             yield EvaluationTexts(f"{spec.name} {split}", partial(_examples, spec, datasets_url, split), train)
 
 
-def blimp_sets(datasets_url: str) -> Iterator[EvaluationTexts]:
-    """BLiMP's pairs, where they are there."""
-    if has_blimp(datasets_url):
-        yield EvaluationTexts(BLIMP, partial(_pairs, datasets_url))
-
-
 def _examples(spec: TaskSpec, datasets_url: str, split: str) -> Texts:
     return ((*row.fields, *row.choices) for row in iterate(spec, datasets_url, split))
-
-
-def _pairs(datasets_url: str) -> Texts:
-    return ((pair.good, pair.bad) for paradigm in PARADIGMS for pair in read_paradigm(datasets_url, paradigm))
 
 
 def _tasks(addresses: str) -> Iterator[tuple[TaskSpec, str]]:
@@ -72,7 +62,9 @@ def _tasks(addresses: str) -> Iterator[tuple[TaskSpec, str]]:
         if is_task_file(address):
             yield read_own_task(address).spec, address
         else:
-            yield from ((task_spec(name), address) for name in available(address, tuple(BEYOND)))
+            names = available(address, tuple(BEYOND))
+            require(names, f"corpus.decontaminate: found no dataset in {address}, expected a sub-folder for each")
+            yield from ((task_spec(name), address) for name in names)
 
 
 def rows_fingerprint(addresses: str) -> str:
@@ -80,8 +72,7 @@ def rows_fingerprint(addresses: str) -> str:
 
     :raises InputError: a folder of datasets, a task's file or a file that one of them names is missing.
     """
-    files = [{spec.name: dataset_fingerprint(spec, url)} for spec, url in _tasks(addresses)]
-    return sha256_json([*files, *(blimp_fingerprint(url) for url in addresses.split(",") if has_blimp(url))])
+    return sha256_json([dataset_fingerprint(spec, url) for spec, url in _tasks(addresses)])
 
 
 @dataclass(frozen=True)
@@ -96,8 +87,7 @@ class _Rows:
 
 @lru_cache(maxsize=1)
 def _rows_at(addresses: str, _: str) -> _Rows:
-    sets = [found for spec, url in _tasks(addresses) for found in sets_of_task(spec, url)]
-    sets += (found for url in addresses.split(",") for found in blimp_sets(url))
+    sets = (each for spec, url in _tasks(addresses) for each in sets_of_task(spec, url))
     built = [build_set(each.name, each.rows()) for each in sets]
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(each.bounds) for each in built)])
     hashes = np.concatenate([np.zeros(0, np.uint64), *(each.hashes for each in built)])
@@ -139,8 +129,19 @@ class RowSearch:
 
 
 def search_at(addresses: str, fingerprint: str = "") -> RowSearch:
-    """A search for the rows of some datasets, which are read once in each process.
+    """A search for the rows of some datasets, which are read once in each process, and again where they have changed.
 
-    :param fingerprint: of the datasets (:func:`rows_fingerprint`), by which rows are read again that have changed.
+    :param fingerprint: see :func:`rows_fingerprint`.
     """
     return RowSearch(_rows_at(addresses, fingerprint))
+
+
+def rows_and_search(addresses: str | None) -> tuple[dict[str, str], partial[RowSearch] | None]:
+    """What stands for the rows of datasets among a stage's inputs, and what begins a search; nothing without datasets.
+
+    :raises InputError: as :func:`rows_fingerprint`.
+    """
+    if not addresses:
+        return {}, None
+    fingerprint = rows_fingerprint(addresses)
+    return {"rows": fingerprint}, partial(search_at, addresses, fingerprint)

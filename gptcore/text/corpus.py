@@ -49,7 +49,6 @@ from gptcore.text.selection import (
     VALIDATION,
     Decisions,
     Scanned,
-    Search,
     cut_in_two,
     damaged,
     decide,
@@ -99,7 +98,7 @@ def build_corpus(
     out: Path,
     config: CorpusConfig,
     *,
-    search: Callable[[], Search] | None = None,
+    search: Callable[[], Any] | None = None,
     map: Callable[..., Iterable[Any]] = map,
     progress: Progress | None = None,
 ) -> dict[str, Any]:

@@ -39,7 +39,6 @@ from gptcore.text.selection import (
     UNREADABLE,
     VALIDATION,
     Scanned,
-    Search,
     damaged,
     decide,
     left_out,
@@ -72,7 +71,7 @@ class Partition:
 
 
 def clean_partition(
-    source: Source, out: Path, config: CorpusConfig, search: Callable[[], Search] | None = None
+    source: Source, out: Path, config: CorpusConfig, search: Callable[[], Any] | None = None
 ) -> dict[str, Any]:
     """Clean one file into the folder ``out``.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -225,22 +225,12 @@ class Scanned:
         return int(np.searchsorted(self.borders, document, side="right")) - 1
 
 
-class Search(Protocol):
-    """Looks through one document for rows that models are evaluated on (:mod:`gptcore.evaluation.held_rows`)."""
-
-    def update(self, piece: str) -> None:
-        """Take in the next piece."""
-
-    def holds(self) -> bool:
-        """Whether the pieces that were given hold such a row."""
-
-
-def scan(sources: Iterable[Source], config: CorpusConfig, search: Callable[[], Search] | None = None) -> Scanned:
+def scan(sources: Iterable[Source], config: CorpusConfig, search: Callable[[], Any] | None = None) -> Scanned:
     """Hash and measure every document of some files, in bounded memory.
 
     A document's hash is the SHA-256 of its text after decoding and stripping, in UTF-8.
 
-    :param search: begins a search through a document; None: none is looked through.
+    :param search: gives a :class:`gptcore.evaluation.held_rows.RowSearch` for each document; None: none is searched.
     :raises InputError: see :func:`gptcore.text.sources.read_documents`.
     """
     records, borders, total, broken = bytearray(), [0], Read(), dict[int, Read]()

@@ -382,7 +382,7 @@ def _blocks(file: BinaryIO, source: Source) -> Iterator[bytes]:
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         if stream is file or getattr(error, "errno", None) is not None:  # it is the file system's, not the archive's
             raise
-        broken = f"{source.name}: broken {_PACKED_BY[packed]} after byte {position} of its content"
+        broken = f"{source.name}: broken {packed.replace('gz', 'gzip')} after byte {position} of its content"
         raise InputError(f"{broken} ({error})") from error
 
 
@@ -392,7 +392,6 @@ _UNPACKED: Mapping[str, Callable[[BinaryIO], Any]] = {
     "bz2": bz2.BZ2File,
     "xz": lzma.LZMAFile,
 }
-_PACKED_BY = {"gz": "gzip", "zst": "zstd", "bz2": "bzip2", "xz": "xz"}
 
 
 def _byte_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:

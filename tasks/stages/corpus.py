@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from gptcore.base.settings import flatten, recorded
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus
 from gptcore.data.shards import Shards
-from gptcore.evaluation.held_rows import RowSearch, rows_fingerprint, search_at
+from gptcore.evaluation.held_rows import rows_and_search
 from gptcore.evaluation.ngram import ngram_perplexity
 from gptcore.text.corpus import build_corpus
 from gptcore.text.parts import read_corpus
@@ -77,7 +76,7 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     """
     with FileDigests() as digests:
         sources = sha256_json(fingerprint(raw.sources, digests.sha256, config.encoding))
-    rows, search = rows_looked_for(config)
+    rows, search = rows_and_search(config.decontaminate)
     recipe = recipe_of("corpus", recorded(config), {"sources": sources, **rows})
     recipe = as_before(store, recipe, recipe.inputs)
 
@@ -92,18 +91,6 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
     built = build(store, recipe, produce, "corpus", lambda counts: corpus_made({**counts, "files": raw.files}))
     publish_report(built, raw.url)
     return built.artifact
-
-
-def rows_looked_for(config: CorpusConfig) -> tuple[dict[str, str], partial[RowSearch] | None]:
-    """The input of a corpus' recipe that stands for the datasets whose rows no document may hold, and what looks for
-    them in a document; nothing of either where no rows are looked for.
-
-    :raises InputError: such a dataset is missing.
-    """
-    if not config.decontaminate:
-        return {}, None
-    fingerprint = rows_fingerprint(config.decontaminate)
-    return {"rows": fingerprint}, partial(search_at, config.decontaminate, fingerprint)
 
 
 def as_before(store: Store, recipe: Recipe, inputs: Mapping[str, Artifact | str]) -> Recipe:

@@ -29,19 +29,12 @@ from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import SPLITS, Piece, compose_shards, encode_partition, tokenizer_in
 from gptcore.data.masking import PieceTable
 from gptcore.data.shards import INDEX_FILE
+from gptcore.evaluation.held_rows import rows_and_search
 from gptcore.text.corpus import grouped, require_training_text
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
 from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
-from tasks.stages.corpus import (
-    SHARDS_PART,
-    as_before,
-    corpus_made,
-    publish_report,
-    require_validation,
-    rows_looked_for,
-    shards_made,
-)
+from tasks.stages.corpus import SHARDS_PART, as_before, corpus_made, publish_report, require_validation, shards_made
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
 from tasks.store.counts import CorpusCounts, TokenizerCounts
@@ -76,7 +69,7 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
     with FileDigests() as digests:
         prints = fingerprint(sources, digests.sha256, config.encoding)
     settings = recorded(config)
-    rows, search = rows_looked_for(config)
+    rows, search = rows_and_search(config.decontaminate)
     recipes = [recipe_of(CORPUS_PART, settings, {"source": sha256_json(source), **rows}) for source in prints]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
     former = _named([store.artifact(CORPUS_PART, replace(part, version=3).digest) for part in recipes])

@@ -108,5 +108,6 @@ def test_the_datasets_content_is_what_is_recorded(tmp_path: Path) -> None:
     with (tmp_path / "a" / "dev.jsonl").open("a", encoding="utf-8") as file:
         file.write('\n{"text": "more", "label": "0"}')
     assert rows_fingerprint(first) != before
-    with pytest.raises(InputError, match="no such folder"):
-        rows_fingerprint(str(tmp_path / "nowhere"))
+    for folder, found in (("nowhere", "no such folder"), ("", "found no dataset in")):
+        with pytest.raises(InputError, match=found):
+            rows_fingerprint(str(tmp_path / folder))

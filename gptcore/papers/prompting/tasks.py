@@ -17,8 +17,8 @@ from gptcore.base.files import sha256_json
 from gptcore.base.named import named_part
 from gptcore.base.settings import recorded
 from gptcore.base.tables import read_table
-from gptcore.evaluation.held_rows import EvaluationTexts, Texts, blimp_sets, sets_of_task
-from gptcore.nlu.blimp import BLIMP, blimp_fingerprint, has_blimp
+from gptcore.evaluation.held_rows import EvaluationTexts, Texts, sets_of_task
+from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, has_blimp, read_paradigm
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import is_task_file, read_own_task
@@ -218,7 +218,8 @@ def evaluation_texts(datasets_url: str) -> list[EvaluationTexts]:
         if has_folder(PROMPT_TASKS[name].folder, datasets_url):
             asked, pool = (partial(_items, name, datasets_url, part) for part in ("asked", "pool"))
             sets.append(EvaluationTexts(name, asked, pool if "train" in _TABLES[name] else None))
-    sets += blimp_sets(datasets_url)
+    if has_blimp(datasets_url):
+        sets.append(EvaluationTexts(BLIMP, partial(_pairs, datasets_url)))
     require(sets, f"{datasets_url}: found no test set there, expected one sub-folder for each dataset")
     return sets
 
@@ -240,6 +241,10 @@ def fingerprint(datasets_url: str) -> str:
 def _items(name: str, datasets_url: str, part: str) -> Texts:
     """The texts of each row of a prompt task, without what only the prompt adds."""
     return (PROMPTED[name](item) for item in getattr(PROMPT_TASKS[name].read(datasets_url), part))
+
+
+def _pairs(datasets_url: str) -> Texts:
+    return ((pair.good, pair.bad) for paradigm in PARADIGMS for pair in read_paradigm(datasets_url, paradigm))
 
 
 def _continued(item: Item) -> tuple[str, ...]:
