@@ -113,8 +113,9 @@ def corpus_made(counts: Mapping[str, Any]) -> str:
     corpus = CorpusCounts.parse(counts)
     documents = corpus.documents
     kept = f"{documents.train:,} train + {documents.validation:,} held out"
-    kinds = f"; {corpus.kinds_of_files}" if corpus.kinds_of_files else ""
-    return f"{documents.read:,} documents -> {kept}, {amount(corpus.words)} words{kinds}"
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in documents.dropped.items() if count)
+    more = (f"; {told}" for told in (dropped and f"left out: {dropped}", corpus.kinds_of_files) if told)
+    return f"{documents.read:,} documents -> {kept}, {amount(corpus.words)} words{''.join(more)}"
 
 
 def publish_report(built: Built, corpus_url: str) -> None:

@@ -70,6 +70,8 @@ class Documents(Counts):
     kept: int
     train: int
     validation: int
+    dropped: Mapping[str, int]
+    """Reason -> documents that are left out for it."""
 
 
 class Partitions(Counts):

@@ -272,7 +272,8 @@ def test_kinds_of_files_and_other_scripts_are_told(
             "read": {".jsonl": 2, ".txt": 5},
             "passed over": {".epub": 1},
         }
-        assert "; read: 2 .jsonl, 5 .txt; passed over: 1 .epub" in caplog.text
+        told = "; left out: 1 too short, 3 duplicate, 1 no words; read: 2 .jsonl, 5 .txt; passed over: 1 .epub"
+        assert told in caplog.text
         assert re.search(r"\d\d? % of the words are in other scripts than the Latin one", caplog.text)
         caplog.clear()
         (books / "a.html").touch()
