@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from functools import cache, partial
 from pathlib import Path
 
@@ -202,3 +203,16 @@ def test_settings_that_the_released_code_does_not_know_are_refused(
     (tmp_path / "tokenizer_config.json").write_text(found, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         Tokenizer.load(tmp_path)
+
+
+def test_no_text_is_unknown_for_its_length_in_scripts_without_blanks() -> None:
+    """A paragraph of Thai has no blank; a Latin word of that length is unknown, as in the released code."""
+    draws = random.Random(1)
+    words = ["".join(draws.choices("กขคงจชซดต", k=4)) for _ in range(30)]
+    text = "\n".join("".join(draws.choices(words, k=draws.choice((5, 60, 200)))) for _ in range(100))
+    tokenizer = WordPieceTokenizer.train([text], 100)
+    ids = tokenizer.encode(text)
+    assert tokenizer.specials is not None
+    assert tokenizer.specials.unk not in ids
+    assert "".join(tokenizer.decode(ids).split()) == "".join(text.split())
+    assert WordPieceTokenizer.train(["a b"], 5).encode("ab" * 150) == [tokenizer.specials.unk]
