@@ -15,6 +15,7 @@ from flows.forms.references import WORDS, any_model, fine_tuned_model
 from gptcore.base.errors import InputError, require
 from gptcore.evaluation import generate as generation
 from gptcore.evaluation import inference
+from gptcore.evaluation.inference import Tally
 from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
@@ -45,7 +46,7 @@ class Drawing(TypedDict, total=False):
 
 
 def predict(
-    store: Store, task: str, model: str, lines: Iterable[bytes], tokenizer: str = ""
+    store: Store, task: str, model: str, lines: Iterable[bytes], tokenizer: str = "", tally: Tally | None = None
 ) -> Iterator[dict[str, Any]]:
     """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.inference.predict_jsonl`.
 
@@ -53,11 +54,11 @@ def predict(
         folder of a fine-tuned model.
     :raises InputError: no such model, one of another task, or a broken row.
     """
-    return inference.predict_jsonl(_task_model(store, task, model, tokenizer), lines)
+    return inference.predict_jsonl(_task_model(store, task, model, tokenizer), lines, tally)
 
 
 def answer_table(
-    store: Store, task: str, model: str, rows: str | Iterable[bytes], tokenizer: str = ""
+    store: Store, task: str, model: str, rows: str | Iterable[bytes], tokenizer: str = "", tally: Tally | None = None
 ) -> Iterator[dict[str, Any]]:
     """Rows with their columns and their answers; see :func:`gptcore.evaluation.inference.predict_records`.
 
@@ -66,8 +67,8 @@ def answer_table(
     :raises InputError: no such model, one of another task, or a broken row.
     """
     found = _task_model(store, task, model, tokenizer)
-    records = own_table(found.spec, rows) if isinstance(rows, str) else own_lines(found.spec, rows)
-    return inference.predict_records(found, records)
+    read: Any = own_table if isinstance(rows, str) else own_lines
+    return inference.predict_records(found, read(found.spec, rows, tally is not None and tally.skip), tally)
 
 
 def score_table(store: Store, task: str, model: str, file: str) -> dict[str, float]:

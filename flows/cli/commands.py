@@ -125,19 +125,21 @@ def predict(options: argparse.Namespace) -> None:
     check_answers_file(options.file, options.out, options.force)
     _look_up_model(options, task)
     if options.file and not options.tokenizer:  # of a model in a folder it alone knows its task
-        check_table(store, options.model, options.file)
+        check_table(store, options.model, options.file, options.skip_errors)
     from flows.inference import answer_table, predict
+    from gptcore.evaluation.inference import Tally
     from gptcore.evaluation.tables import json_line, write_table
 
-    if options.file or options.out:
-        answers = answer_table(store, task, options.model, options.file or sys.stdin.buffer, options.tokenizer)
-    else:
-        answers = predict(store, task, options.model, sys.stdin.buffer, options.tokenizer)
+    tally, rows = Tally(options.skip_errors), options.file or sys.stdin.buffer
+    ask = answer_table if options.file or options.out else predict
+    answers = ask(store, task, options.model, rows, options.tokenizer, tally)
     if options.out:
         print(f"{options.out}: {write_table(Path(options.out), answers, options.file):,} rows", file=sys.stderr)
-        return
-    for answer in answers:
-        print(json_line(answer), flush=True)
+    else:
+        for answer in answers:
+            print(json_line(answer), flush=True)
+    if words := str(tally):
+        print(words, file=sys.stderr)
 
 
 def perplexity(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gptcore.base.errors import InputError, require
-from gptcore.nlu.own_rows import own_example, own_table, table_format
+from gptcore.nlu.own_rows import asked_about, own_table, table_format
 from gptcore.nlu.registry import recorded_task
 from tasks.store.store import Store
 
@@ -30,17 +30,18 @@ def check_answers_file(rows: str, out: str, force: bool) -> None:
     require_place(out, Path(out))
 
 
-def check_table(store: Store, model: str, file: str) -> None:
-    """See that a table's first row is one of a model's task.
+def check_table(store: Store, model: str, file: str, skip: bool = False) -> None:
+    """See that a table's first row is one of a model's task, or one that is answered blank.
 
     :param model: address of a `finetune` artifact.
+    :param skip: whether any broken row is.
     :raises InputError: it is none, or there is none.
     """
     spec = recorded_task(store.manifest(store.resolve(model, "finetune"))["config"])
-    first = next(own_table(spec, file), None)
+    first = next(own_table(spec, file, skip), None)
     if first is None:
         raise InputError(f"{file}: found no row, expected one or more")
-    own_example(spec, first)
+    asked_about(spec, first, skip)
 
 
 def require_new(path: Path, force: bool, what: str = "file") -> None:

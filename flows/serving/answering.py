@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +17,8 @@ from gptcore.evaluation.generate import generate
 from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.models.network import LanguageModel
-from gptcore.nlu.own_rows import read_records
+from gptcore.nlu.examples import Example, Record
+from gptcore.nlu.own_rows import asked_about, passed_on
 from gptcore.text.tokenizer import Tokenizer
 
 _MOST_ROWS = 4096
@@ -77,12 +79,15 @@ class Predictions:
                 raise InputError(f"request, row {number}: found {row!r:.60}, expected an object with the task's fields")
             for name, text in row.items():
                 _check_length(text, f"request, row {number}: {name}")
-        return list(read_records(self._model.spec, rows, "request")), several
+        records = [Record("request", str(number), row, unit="row") for number, row in enumerate(rows, start=1)]
+        return [(record, asked_about(self._model.spec, record)) for record in records], several
 
     def answer(self, items: Sequence[Any], check: Check) -> list[Any]:
-        characters = sum(len(text) for item in items for text in (*item.fields, *item.choices))
+        rows = [row for _, row in items if isinstance(row, Example)]
+        characters = sum(len(text) for row in rows for text in (*row.fields, *row.choices))
         torch.set_num_threads(1 if characters * self._model.n_multiplied <= _BRIEF_PASS else self._threads)
-        return list(self._model.described(items, progress=lambda _: check()))
+        answered = self._model.answered(items, itemgetter(1), progress=lambda _: check())
+        return [{**passed_on(self._model.spec, record), **answer} for (record, _), answer in answered]
 
 
 class Generation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,10 @@ from gptcore.data.sampler import WindowBatch
 from gptcore.evaluation.bits import bits_per_byte
 from gptcore.evaluation.generate import generate_batch
 from gptcore.evaluation.predict import TaskModel
-from gptcore.evaluation.tables import json_line
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
-from gptcore.nlu.examples import show
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import TYPED, own_example, read_own_rows
+from gptcore.nlu.own_rows import NOTES, TYPED, asked_about, check_encodable, own_lines, passed_on
 from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import exponential, perplexity
@@ -29,45 +28,87 @@ from gptcore.text.tokenizer import Tokenizer
 
 PREDICTION = "prediction"
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
+_TABLE_ROWS_AT_ONCE = 1024
 _PROMPTS_AT_ONCE = 8  # a pass for eight takes little longer than for one, and their first lines are soon there
 _BATCH_TOKENS = 8192  # of one forward pass
 
 
-def predict_jsonl(model: TaskModel, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Answer rows in the order given, in bounded memory.
+@dataclass
+class Tally:
+    """How rows are asked about, and what became of them.
+
+    :param skip: answer any broken row blank, not only one without a text.
+    """
+
+    skip: bool = False
+    rows: int = 0
+    blank: int = 0
+    cut: int = 0
+    shares: float = 0.0
+    """The sum over the rows that are cut of what was read of each."""
+
+    def __str__(self) -> str:
+        """What is told at the end; empty where each row was read to its end and answered."""
+        told = [f"{self.blank:,} not answered"] if self.blank else []
+        if self.cut:
+            told.append(f"{self.cut:,} too long, of which {self.shares / self.cut:.0%} was read")
+        return f"{self.rows:,} rows: {', '.join(told)}; each has a note" if told else ""
+
+
+def _answered(
+    model: TaskModel, records: Iterable[Record], tally: Tally, at_once: int
+) -> Iterator[tuple[Record, dict[str, Any]]]:
+    """:raises InputError: a broken row, once the rows of the batches before it are answered; or none has an answer."""
+    first = ""
+    for row, answer in model.answered(records, partial(asked_about, model.spec, skip=tally.skip), at_once):
+        tally.rows += 1
+        if (note := answer.get(NOTES[0])) is not None:
+            tally.blank += not note.share
+            tally.cut += note.share > 0
+            tally.shares += note.share
+            first = first or f"{row.file}, {row.unit} {row.line}, {note}"
+        yield row, answer
+    require(tally.blank < max(1, tally.rows), f"{first}; found no row that can be answered")
+
+
+def predict_jsonl(model: TaskModel, lines: Iterable[bytes], tally: Tally | None = None) -> Iterator[dict[str, Any]]:
+    """Answer rows in the order given, in bounded memory; one without a text is answered blank, with a note.
 
     :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
-    :return: for each row "line" (from 1) and what the model's form says of its answer.
+    :param tally: is kept; None: of no interest.
+    :return: for each row "line" (from 1), what it has beside its texts, and what the model's form says of its answer.
     :raises InputError: a broken row, once the rows of the batches before it are answered; names line and field.
     """
-    answers = model.described(read_own_rows(model.spec, lines), _ROWS_AT_ONCE)
-    for number, answer in enumerate(answers, start=1):
-        yield {"line": number, **answer}
+    tally = tally or Tally()
+    answers = _answered(model, own_lines(model.spec, lines, tally.skip), tally, _ROWS_AT_ONCE)
+    for number, (row, answer) in enumerate(answers, start=1):
+        yield {"line": number, **passed_on(model.spec, row), **answer}
 
 
-def predict_records(model: TaskModel, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
+def predict_records(
+    model: TaskModel, records: Iterable[Record], tally: Tally | None = None
+) -> Iterator[dict[str, Any]]:
     """Each row's own columns, and "prediction" with its "probability", in the order given and in bounded memory.
 
     An answer that is more than one label is told in the cells that its form has for it
-    (:meth:`gptcore.nlu.forms.form.Form.cells`).
+    (:meth:`gptcore.nlu.forms.form.Form.cells`). The parameters are those of :func:`predict_jsonl`.
 
     :raises InputError: a broken row, once the rows of the batches before it are answered; a column that the answers
         have as well, or text that no encoding can store.
     """
-    for row, answer in model.answered(records, partial(own_example, model.spec)):
+    for row, answer in _answered(model, records, tally or Tally(), _TABLE_ROWS_AT_ONCE):
+        note = answer.pop(NOTES[0], None)
         if "label" in answer:
             label = answer["label"]
-            cells = {PREDICTION: label, "probability": answer["probabilities"][label]}
+            cells = {PREDICTION: label, "probability": label and answer["probabilities"][label]}
         else:
-            (_, first), *rest = form_of(model.spec).cells(answer).items()
+            (_, first), *rest = form_of(model.spec).table_cells(model.spec, answer).items()
             cells = {PREDICTION: first, **dict(rest)}
         if taken := cells.keys() & row.columns.keys():
             raise row.error(min(taken), "this column", "none of its name, which the answers have")
-        for column, cell in row.columns.items():
-            try:
-                json_line([column, cell]).encode()
-            except UnicodeEncodeError:  # of a text in a list, too
-                raise row.error(column, show(cell), "text without unpaired surrogates") from None
+        check_encodable(row)
+        if note is not None:
+            cells[NOTES[NOTES[0] in row.columns]] = note
         yield {**row.columns, **cells}
 
 

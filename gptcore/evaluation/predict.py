@@ -31,6 +31,7 @@ from gptcore.nlu.examples import Example
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import RowReader
 from gptcore.nlu.metrics import score
+from gptcore.nlu.own_rows import NOTES, Note
 from gptcore.nlu.registry import TaskSpec, recorded_task
 from gptcore.nlu.rows import Rows, split_rows
 from gptcore.text.tokenizer import Tokenizer
@@ -218,22 +219,40 @@ class TaskModel:
         while chunk := list(islice(rows, at_once)):
             yield from logits_of(self._model, self._rows(chunk), self._device)
 
-    def answered(self, rows: Iterable[Row], read: Callable[[Row], Example]) -> Iterator[tuple[Row, dict[str, Any]]]:
-        """Each row of any kind, as which ``read`` takes an example, and what it is answered with, in bounded memory."""
-        left = iter(rows)
-        while chunk := list(islice(left, _ROWS)):
-            yield from zip(chunk, self.described(map(read, chunk)), strict=True)
+    def answered(
+        self,
+        rows: Iterable[Row],
+        read: Callable[[Row], Example | Note],
+        at_once: int = _ROWS,
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[Row, dict[str, Any]]]:
+        """Each row of any kind, and what it is answered with, in bounded memory.
+
+        :param read: a row as an example, or why it cannot be answered: a note beside an answer that is blank.
+        :param at_once: as in :meth:`described`; so is ``progress``.
+        """
+        left, names = iter(rows), form_of(self.spec).signature(self.spec)
+        blank = dict.fromkeys(name for name in names if not name.startswith("probability "))
+        while chunk := list(islice(left, at_once)):
+            taken = [read(row) for row in chunk]
+            told = self.described([each for each in taken if not isinstance(each, Note)], at_once, progress)
+            for row, each in zip(chunk, taken, strict=True):
+                yield row, {**blank, NOTES[0]: each} if isinstance(each, Note) else next(told)
 
     def described(
         self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """What each row is answered with, in the order given (:meth:`RowPredictions.described`).
+        """What each row is answered with, as :meth:`RowPredictions.described` tells it, and a note if it is cut.
 
         :param at_once: rows read before the first of them is answered.
         :param progress: as in :func:`logits_of`; what it raises ends the work.
         """
         for predictions in self._predicted(examples, at_once, progress):
-            yield from predictions.described(self.spec)
+            answers = predictions.described(self.spec)
+            for number, (n_read, n_tokens) in predictions.rows.cut.items():
+                answers[number][NOTES[0]] = note = Note(f"{n_read:,} of {n_tokens:,} tokens were read")
+                note.share = n_read / n_tokens
+            yield from answers
 
     def _predicted(
         self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None

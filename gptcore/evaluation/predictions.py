@@ -32,6 +32,9 @@ from gptcore.nlu.spec import TaskSpec
 class RowPredictions(ABC):
     """What training and evaluation do with predictions of any form."""
 
+    rows: Rows
+    """What is answered."""
+
     @property
     @abstractmethod
     def finite(self) -> bool:

@@ -9,14 +9,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.examples import show
-from gptcore.nlu.own_rows import table_format
+from gptcore.nlu.own_rows import NOTES, as_json, table_format
 from gptcore.nlu.readers.parquet import record_batches
 
 _ROWS = 1024  # in memory at a time, as Python objects
@@ -25,7 +25,8 @@ _ROWS = 1024  # in memory at a time, as Python objects
 def write_table(path: Path, rows: Iterable[Mapping[str, Any]], source: str = "") -> int:
     """Write rows under a temporary name, and give the file its own once they are all there.
 
-    :param rows: streamed; the first one has all the columns, but of parquet, whose types every row has a say in.
+    :param rows: streamed; the first one has all the columns but a note, and but of parquet, whose types every row has
+        a say in.
     :param source: the table whose rows they are, with columns of their own behind its; of parquet to parquet its
         columns stay as they are there.
     :return: how many there are.
@@ -35,12 +36,11 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], source: str = "")
     partial = path.with_name(f".partial-{path.name}")
     numbered = (row for row, _ in zip(rows, counted, strict=False))
     try:
-        with pa.output_stream(str(partial)) as file:  # compressed as its name says
-            if kind == "parquet":
+        if kind == "parquet":
+            with pa.output_stream(str(partial)) as file:
                 _write_parquet(file, numbered, path, source if table_format(source or ".csv") == kind else "")
-            else:
-                with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-                    _write_text(text, kind, numbered, path)
+        else:
+            _write_text(partial, kind, numbered, path)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -49,25 +49,38 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], source: str = "")
 
 def json_line(row: Mapping[str, Any] | list[Any]) -> str:
     """A row, or what is in its cell, as JSON; dates and the like, which parquet may have, as text."""
-    return json.dumps(row, ensure_ascii=False, default=str)
+    return json.dumps(as_json(row), ensure_ascii=False, default=str)
 
 
-def _write_text(text: IO[str], kind: str, rows: Iterator[Mapping[str, Any]], path: Path) -> None:
-    if kind == "jsonl":
-        text.writelines(f"{json_line(row)}\n" for row in rows)
-        return
+def _write_text(partial: Path, kind: str, rows: Iterator[Mapping[str, Any]], path: Path) -> None:
+    """Write rows to ``partial``; from the first note on a table is written anew, with a column for it."""
     plain: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if kind == "tsv" else {}
-    ends: Any = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
-    writer = None  # told of CR and LF as what ends lines, so that neither stands bare in a cell
-    for number, row in enumerate(rows, start=1):
-        if writer is None:
-            writer = csv.DictWriter(ends, list(row), lineterminator="\r\n", **plain)
-            writer.writeheader()
-        cells = {name: json_line(cell) if isinstance(cell, list | dict) else cell for name, cell in row.items()}
-        try:
-            writer.writerow(cells)
-        except (csv.Error, ValueError) as error:  # a tab or a line end in a cell; a column that the first row lacks
-            raise InputError(f"{path}, row {number}: found {show(row)} ({error}), expected a .jsonl file") from None
+    with pa.output_stream(str(partial)) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+        if kind == "jsonl":
+            text.writelines(f"{json_line(row)}\n" for row in rows)
+            return
+        ends: Any = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
+        writer = None  # told of CR and LF as what ends lines, so that neither stands bare in a cell
+        for number, row in enumerate(rows, start=1):
+            if writer is None:
+                writer = csv.DictWriter(ends, list(row), lineterminator="\r\n", **plain)
+                writer.writeheader()
+            if late := [name for name in NOTES if name in row and name not in writer.fieldnames]:
+                break
+            cells = {name: json_line(cell) if isinstance(cell, list | dict) else cell for name, cell in row.items()}
+            try:
+                writer.writerow(cells)
+            except (csv.Error, ValueError) as error:  # a tab or a line end in a cell; a column that the first row lacks
+                raise InputError(f"{path}, row {number}: found {show(row)} ({error}), expected a .jsonl file") from None
+        else:
+            return
+    former = partial.rename(partial.with_name(f".former{partial.name}"))
+    try:
+        with pa.input_stream(str(former)) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+            before = ({**cells, late[0]: ""} for cells in csv.DictReader(text, **plain))
+            _write_text(partial, kind, itertools.chain(before, [row], rows), path)
+    finally:
+        former.unlink()
 
 
 def _write_parquet(file: Any, rows: Iterator[Mapping[str, Any]], path: Path, source: str) -> None:
@@ -84,13 +97,18 @@ def _write_parquet(file: Any, rows: Iterator[Mapping[str, Any]], path: Path, sou
 
 
 def _beside(source: str, rows: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
-    """The record batches of a parquet file as they are, and behind their columns what else its rows have."""
-    batches = record_batches(source)
-    for row in rows:  # whoever reads them has told by now what is broken in their batch
-        table = pa.Table.from_batches([next(batches)])
-        chunk = [row, *itertools.islice(rows, table.num_rows - 1)]
-        for name in [name for name in row if name not in table.column_names]:
-            table = table.append_column(name, [[row[name] for row in chunk]])
+    """The record batches of a parquet file as they are, and behind their columns what else its rows have.
+
+    What they have is held until the last row tells whether one has a note; whoever reads them has told by then what is
+    broken.
+    """
+    names = {name for batch in itertools.islice(record_batches(source), 1) for name in batch.schema.names}
+    others = [*_one_table({name: cell for name, cell in row.items() if name not in names} for row in rows)]
+    for batch in record_batches(source) if others else ():
+        table, more = pa.Table.from_batches([batch]), others[0].slice(0, batch.num_rows)
+        others = [others[0].slice(batch.num_rows)]
+        for name in more.column_names:
+            table = table.append_column(name, more[name])
         yield table
 
 

@@ -22,6 +22,10 @@ class Annotation(NamedTuple):
     name: str = ""
 
 
+class EmptyText(InputError):
+    """There is no text where a row should have some; whoever asks about many rows may pass over this one."""
+
+
 @dataclass(frozen=True)
 class Example:
     """One row of a dataset as text."""
@@ -55,6 +59,8 @@ class Record:
     """What ``line`` counts."""
     called: Mapping[str, str] = field(default_factory=dict)
     """The file's own names of columns that stand in ``columns`` under the registry's."""
+    fault: InputError | None = None
+    """Why the row could not be read, where whoever reads it goes on to the next one; it may lack columns then."""
 
     def error(self, column: str, found: str, expected: str) -> InputError:
         place = f"{self.file}, {self.unit} {self.line}, column {self.called.get(column, column)!r}"
@@ -71,7 +77,8 @@ class Record:
         """The text of a column that must hold some, unless it ``may_be_empty``."""
         value = self.value(column)
         if not isinstance(value, str) or not (may_be_empty or value.strip()):
-            raise self.error(column, show(value), "text that is not empty")
+            error = self.error(column, show(value), "text that is not empty")
+            raise EmptyText(str(error)) if value is None or isinstance(value, str) else error
         if not value.isascii() and _SURROGATE.search(value):  # JSON can escape half a pair; no encoding can store it
             raise self.error(column, show(value), "text without unpaired surrogates")
         return value

@@ -9,14 +9,16 @@
 Of tasks about mentions in a sentence (FewRel, Open Entity) a row is as their files have it, or a text with the words
 that mark them.
 
-Other fields of a row are left alone, so that it may carry an id or a label. A table is a file of any format that tasks'
-files have, read as these are; a line that is no object is a row, too, where a row is one text.
+Other fields of a row are left alone, so that it may carry an id or a label, and stand beside its answer. A table is a
+file of any format that tasks' files have, read as these are; a line that is no object is a row, too, where a row is one
+text. A row without a text is not answered, which a note says; no other row is harmed by it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,18 +26,22 @@ from typing import Any, NamedTuple
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import exists, file_system, is_folder, misspelt
+from gptcore.nlu.examples import EmptyText
 from gptcore.nlu.forms import form_of, label_number, label_text
-from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, parse_object, rows_of, show
+from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, lines, parse_object, rows_of, show
 from gptcore.nlu.readers.dialect import as_written, cells_of, dialect_of
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
 from gptcore.nlu.readers.own_files import OWN_FORMATS, opened, read_own
 from gptcore.nlu.readers.tagged import tagged_example
+from gptcore.nlu.readers.text_files import named_columns
 from gptcore.nlu.registry import Dialect, Format, Source, TaskSpec
 
 ANSWERS = "answers"
 """The list that may stand for the columns of the choices."""
 LABEL = "label"
 """What a user's own rows may call the label besides its column's name."""
+NOTES = ("note", "prediction note")
+"""The column that says why a row is not answered, or how much of it was read; the second where a row has the first."""
 TYPED = "standard input"
 """What messages call text that is in no file."""
 _WRITTEN: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
@@ -46,6 +52,13 @@ _BETWEEN_WORDS = re.compile(r"[ \t\r\n]")
 """What sets words apart in files of tagged words; a word of a list may hold other white space, as theirs may."""
 
 Field = str | tuple[str, ...]
+
+
+class Note(str):
+    """Why a row is not answered, or how much of it was read."""
+
+    share: float = 0.0
+    """Of its tokens."""
 
 
 def read_own_rows(spec: TaskSpec, lines: Iterable[bytes]) -> Iterator[Example]:
@@ -65,26 +78,40 @@ def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -
     return [own_example(spec, Record(name, str(n), row, unit="row")) for n, row in enumerate(rows, start=1)]
 
 
-def own_lines(spec: TaskSpec, lines: Iterable[bytes]) -> Iterator[Record]:
+def own_lines(spec: TaskSpec, given: Iterable[bytes], skip: bool = False, name: str = TYPED) -> Iterator[Record]:
     """Rows of lines in UTF-8: JSON objects, or texts where a row is one.
 
+    :param skip: go on behind a line that is no row, whose record has a fault.
+    :param name: what messages call the input.
     :raises InputError: no UTF-8, or another line; names it, and what a row looks like.
     """
+    texts = False  # among which a blank line is one without a word; among objects it is none
+    for line, text in rows_of(decoded_lines(given, name)):
+        columns, fault = {}, None
+        try:
+            columns = _line_columns(spec, text.rstrip("\r\n"), name, line)
+            texts = texts or not text.lstrip().startswith("{")
+        except InputError as error:
+            if not skip and (text.strip() or not texts):
+                raise
+            fault = EmptyText(str(error))
+        yield Record(name, str(line), columns, fault=fault)
+
+
+def _line_columns(spec: TaskSpec, text: str, name: str, line: int) -> dict[str, Any]:
+    """:raises InputError: the line is no row."""
     names = form_of(spec).names_of(spec)
-    plain = names == ("text",) and len(spec.fields) == 1 and spec.format not in _MENTIONS
-    for line, text in rows_of(decoded_lines(lines, TYPED)):
-        text = text.rstrip("\r\n")
-        if not text.lstrip().startswith("{"):
-            cells = [cell.strip(' "') for cell in re.split("[,;\t]", text)]
-            known = {*names, *spec.text_columns, *spec.choices}
-            if line == 1 and known & {*cells} and all(cell.isidentifier() for cell in cells):
-                table = f"expected the rows of a table in a file: gptmill predict {spec.name} FILE.csv"
-                raise InputError(f"{TYPED}, line 1: found the names of columns, {show(text)}, {table}")
-            if not plain or not text.strip():
-                raise InputError(f"{TYPED}, line {line}: found {show(text)}, expected {_a_row(spec)}")
-            yield Record(TYPED, str(line), {names[0]: text})
-        else:
-            yield Record(TYPED, str(line), parse_object(text, TYPED, line, _a_row(spec)))
+    if text.lstrip().startswith("{"):
+        return parse_object(text, name, line, _a_row(spec))
+    cells = [cell.strip(' "') for cell in re.split("[,;\t]", text)]
+    known = {*names, *spec.text_columns, *spec.choices}
+    if line == 1 and known & {*cells} and all(cell.isidentifier() for cell in cells):
+        table = f"expected the rows of a table in a file: gptmill predict {spec.name} FILE.csv"
+        raise InputError(f"{name}, line 1: found the names of columns, {show(text)}, {table}")
+    plain = name == TYPED and names == ("text",) and len(spec.fields) == 1 and spec.format not in _MENTIONS
+    if not plain or not text.strip():
+        raise InputError(f"{name}, line {line}: found {show(text)}, expected {_a_row(spec)}")
+    return {names[0]: text}
 
 
 def _a_row(spec: TaskSpec) -> str:
@@ -114,13 +141,14 @@ def table_format(path: str, written: bool = False) -> Format:
     raise InputError(f"{path}: found no format, expected a name that ends in {named}")
 
 
-def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
+def own_table(spec: TaskSpec, url: str, skip: bool = False) -> Iterator[Record]:
     """The rows of a user's table with every column that it has.
 
     Its first line names them; where the task's files have no such line, it may lack one as well. What is read of it
     otherwise than it stands there is told in the log, behind the last row.
 
     :param url: a file, or a folder that `datasets` saved; any fsspec URL.
+    :param skip: go on behind a row with too few or too many cells, or a line that is no JSON; its record has a fault.
     :raises InputError: as the readers of tasks' files; a column of one name twice.
     """
     kind, dialect = table_format(url), spec.dialect or Dialect()
@@ -131,9 +159,26 @@ def own_table(spec: TaskSpec, url: str) -> Iterator[Record]:
         _, cells = next(cells_of(url, dialect_of(url, table)), (1, []))
         if len(cells) == len(spec.columns) and not {*cells} & {*form_of(spec).names_of(spec), *spec.text_columns}:
             table = replace(table, columns=spec.columns)
-    yield from read_own(url, table)
+    if skip and kind in ("csv", "tsv"):
+        yield from _cut_to_names(url, cells_of(url, dialect_of(url, table)), list(table.columns))
+    elif skip and kind == "jsonl":
+        yield from own_lines(spec, (text.encode() for _, text in lines(url, dialect.encoding)), skip, url)
+    else:
+        yield from read_own(url, table)
     for note in notes:
         _log.warning(note)
+
+
+def _cut_to_names(url: str, rows: Iterator[tuple[int, list[str]]], names: list[str]) -> Iterator[Record]:
+    """Rows of cells; one that has not a cell for each of ``names``, or else of the first line's, has a fault."""
+    names = names or named_columns(next(rows, (1, []))[1])
+    require(len({*names}) == len(names), f"{url}, line 1: found {show(names)}, expected each of these names once")
+    for line, cells in rows:
+        found = f"number of columns: found {len(cells)}, expected {len(names)} ({', '.join(names)})"
+        if cells == names:
+            found = "the names of the columns again, expected a row"
+        fault = InputError(f"{url}, line {line}, {found}") if cells == names or len(cells) != len(names) else None
+        yield Record(url, str(line), dict.fromkeys(names, "") | dict(zip(names, cells, strict=False)), fault=fault)
 
 
 def labelled_rows(spec: TaskSpec, rows: Iterable[Record]) -> Iterator[Example]:
@@ -157,10 +202,61 @@ def labelled_rows(spec: TaskSpec, rows: Iterable[Record]) -> Iterator[Example]:
 def own_example(spec: TaskSpec, row: Record) -> Example:
     """A row that somebody asks about, without a label.
 
+    What is missing in a cell is an empty text.
+
     :raises InputError: a field that is missing or holds no text; names row and field.
     """
+    if row.fault is not None:
+        raise row.fault
+    if any(value is None or value != value for value in row.columns.values()):
+        row = replace(row, columns={n: "" if cell is None or cell != cell else cell for n, cell in row.columns.items()})
     read: Callable[[TaskSpec, Record], Example] = form_of(spec).part("own_row")
     return read(spec, row)
+
+
+def asked_about(spec: TaskSpec, row: Record, skip: bool = False) -> Example | Note:
+    """A row that somebody asks about among others, or why it cannot be answered.
+
+    :param skip: pass over any broken row, not only over one without a text.
+    :raises InputError: a row that is not to be passed over; names row and field.
+    """
+    try:
+        return own_example(spec, row)
+    except InputError as error:
+        if not skip and not isinstance(error, EmptyText):
+            raise
+        return Note(str(error).removeprefix(f"{row.file}, {row.unit} {row.line}").lstrip(",: "))
+
+
+def passed_on(spec: TaskSpec, row: Record) -> dict[str, Any]:
+    """The columns of a row that are none of the task's texts, as its id: they stand beside its answer.
+
+    :raises InputError: text that no encoding can store.
+    """
+    texts = {*spec.text_columns, *spec.choices, *form_of(spec).names_of(spec), ANSWERS}
+    if spec.format in _MENTIONS:
+        texts |= {*_MENTIONS[spec.format].columns}
+    left = {name: as_json(cell) for name, cell in row.columns.items() if name not in texts}
+    check_encodable(replace(row, columns=left))
+    return left
+
+
+def check_encodable(row: Record) -> None:
+    """:raises InputError: a name or a cell of the row has half of a surrogate pair."""
+    for column, cell in row.columns.items():
+        try:
+            json.dumps([column, cell], ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:  # of a text in a list, too
+            raise row.error(column, show(cell), "text without unpaired surrogates") from None
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON can hold it: null for what is not a number, "inf" for what is infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, dict):
+        return {name: as_json(inner) for name, inner in value.items()}
+    return [as_json(inner) for inner in value] if isinstance(value, list) else value
 
 
 def row_of_texts(spec: TaskSpec, row: Record) -> Example:

@@ -48,9 +48,9 @@ class Rows(ABC):
     """Padded tokens of each."""
     tokens: int
     """Real tokens of all together, specials included."""
-    truncated: int
-    """Rows of the task of which a part is never read: whole rows too long for ``n_ctx`` or ``part_tokens``, or rows
-    whose question is cut."""
+    cut: dict[int, tuple[int, int]]
+    """The numbers of the task's rows of which a part is never read: whole rows too long for ``n_ctx`` or
+    ``part_tokens``, or rows whose question is cut; each with the tokens that are read, and all that it has."""
     longest: int
     """Tokens of the longest sequence."""
     reader: RowReader
@@ -58,6 +58,11 @@ class Rows(ABC):
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def truncated(self) -> int:
+        """How many of the task's rows are cut."""
+        return len(self.cut)
 
     @property
     def n_rows(self) -> int:
@@ -123,7 +128,8 @@ class TaskRows(Rows):
         self.subsets: list[str] = []
         self.names = []
         self.sizes = np.zeros(len(chosen), dtype=np.int64)
-        self.tokens = self.truncated = self.longest = 0
+        self.tokens = self.longest = 0
+        self.cut = {}
         for row, number in enumerate(chosen):
             example = rows[int(number)]
             if example.label is not None:
@@ -135,7 +141,9 @@ class TaskRows(Rows):
             self.sizes[row] = len(sequences) * longest
             self.longest = max(self.longest, longest)
             self.tokens += sum(map(len, sequences))
-            self.truncated += cut
+            if cut:
+                parts = [len(part) for part in (*example.fields, *sorted(example.choices, key=len)[-1:])]
+                self.cut[row] = longest, sum(parts) + (2 + self.reader.joints if len(parts) > 1 else 2)
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
         examples = [self._rows[int(self._chosen[row])] for row in rows]
@@ -165,7 +173,7 @@ class WindowRows(Rows):
         require(len(examples), f"{reader.spec.name}: found no rows to use, expected at least one")
         self.reader, self.examples = reader, examples
         self.windows: list[Window] = []
-        self.truncated = 0
+        self.cut = {}
         for row, example in enumerate(examples):
             self._add(row, example)
         self.names = [examples[window.row].row for window in self.windows]
@@ -180,7 +188,9 @@ class WindowRows(Rows):
     def _add(self, row: int, example: MarkedExample) -> None:
         n_pieces = len(example.fields[-1])
         others = self._others(example)
-        self.truncated += sum(map(len, others)) < sum(map(len, example.fields[:-1]))
+        n_read, n_tokens = (n_pieces + sum(map(len, parts)) for parts in (others, example.fields[:-1]))
+        if n_read < n_tokens:
+            self.cut[row] = n_read, n_tokens
         first = 1 + sum(len(part) + self.reader.joints for part in others)
         room = self.reader.n_ctx - first - 1
         step = min(room, max(1, self.reader.n_ctx // 3))

@@ -148,7 +148,8 @@ def task_interface(spec: TaskSpec) -> Interface:
     columns, form = (*spec.text_columns, *spec.choices), form_of(spec)
     aliases = tuple(name for name, _ in zip(form.names_of(spec), spec.fields, strict=False) if name not in columns)
     example = {column: example_text(spec, column) for column in columns}
-    return Interface(columns, form.signature(spec), example, aliases=aliases, lists=(ANSWERS,) if spec.choices else ())
+    lists, passed = (ANSWERS,) if spec.choices else (), () if "id" in (*columns, *aliases) else ("id",)
+    return Interface(columns, form.signature(spec), example, aliases=aliases, lists=lists, passed=passed)
 
 
 def task_data(store: Store, dataset: Artifact) -> Data:

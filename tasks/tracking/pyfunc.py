@@ -13,6 +13,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ class Interface:
     """Columns that may stand in the place of the required ones, each a text."""
     lists: tuple[str, ...] = ()
     """Columns of lists of texts that may stand in the place of several."""
+    passed: tuple[str, ...] = ()
+    """Columns of any kind that stand beside the answers as they are: MLflow hands over none that is not named."""
 
 
 def write_mlmodel(folder: Path, artifact: Artifact, interface: Interface) -> None:
@@ -116,7 +119,8 @@ def _columns(interface: Interface) -> list[Any]:
     required = not interface.aliases and not interface.lists
     any_text = AnyType()  # type: ignore[no-untyped-call]
     texts = [ColSpec("string", name, required=required) for name in (*interface.inputs, *interface.aliases)]
-    return texts + [ColSpec(Array(any_text), name, required=False) for name in interface.lists]
+    lists = [ColSpec(Array(any_text), name, required=False) for name in interface.lists]
+    return texts + lists + [ColSpec(any_text, name, required=False) for name in interface.passed]
 
 
 def _requirements() -> list[str]:
@@ -157,33 +161,40 @@ class TaskPredictor:
         self._model = TaskModel(folder, Tokenizer.load(str(words)))
 
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """Answer every row; texts beyond n_ctx are cut as in training.
+        """Answer every row; texts beyond n_ctx are cut as in training, a row without a text is answered blank.
 
         :param model_input: the columns of the signature.
-        :return: "label" and "probability LABEL" of each label; of a graded task "score"; of questions about a passage
+        :return: columns that are none of the task's texts, and, where a row is cut or blank, behind all others "note";
+            "label" and "probability LABEL" of each label; of a graded task "score"; of questions about a passage
             "answer" and its place; of tagged words "tags", with a space between two, and "entities" as JSON.
-        :raises MlflowException: a missing column, or a cell without text; names row and column.
+        :raises MlflowException: a missing column, or a cell that is no text; names row and column.
         """
         import pandas as pd
         from mlflow.exceptions import MlflowException
 
+        from gptcore.nlu.examples import Record
         from gptcore.nlu.forms import form_of
-        from gptcore.nlu.own_rows import read_records
+        from gptcore.nlu.own_rows import NOTES, asked_about, passed_on
 
+        spec = self._model.spec
         if not len(model_input.columns):  # MLflow drops what it does not know, and with the last column the rows
-            expected = (*self._model.spec.text_columns, *self._model.spec.choices)
+            expected = (*spec.text_columns, *spec.choices)
             problem = "the table: found none of the model's columns"
             raise MlflowException.invalid_parameter_value(f"{problem}, expected {', '.join(expected)}")
         table = model_input.to_dict("records")
         plain = [{name: _plain(cell) for name, cell in row.items()} for row in table]
         try:
-            rows = read_records(self._model.spec, plain, "the table")
+            records = [Record("the table", str(number), row, unit="row") for number, row in enumerate(plain, start=1)]
+            asked = [(record, asked_about(spec, record)) for record in records]
+            passed = [passed_on(spec, record) for record in records]
         except InputError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None
-        form = form_of(self._model.spec)
-        answers = [form.cells(answer) for answer in self._model.described(rows)]
-        columns = None if answers else list(form.signature(self._model.spec))  # of no rows nothing else would tell
-        return pd.DataFrame(answers, index=model_input.index, columns=columns)
+        answers = [answer for _, answer in self._model.answered(asked, itemgetter(1))]
+        notes = [answer.pop(NOTES[0], "") for answer in answers]
+        cells = [own | form_of(spec).table_cells(spec, answer) for own, answer in zip(passed, answers, strict=True)]
+        columns = None if answers else list(form_of(spec).signature(spec))  # of no rows nothing else would tell
+        found = pd.DataFrame(cells, index=model_input.index, columns=columns)
+        return found.assign(**{NOTES[0]: notes}) if any(notes) else found
 
 
 def _plain(cell: Any) -> Any:

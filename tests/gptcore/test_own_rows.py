@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
 from gptcore.config import LSTMConfig, ModelConfig
-from gptcore.evaluation.inference import predict_jsonl, predict_records, text_perplexity
+from gptcore.evaluation.inference import Tally, predict_jsonl, predict_records, text_perplexity
 from gptcore.evaluation.predict import TaskModel
-from gptcore.evaluation.tables import write_table
+from gptcore.evaluation.tables import json_line, write_table
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_rows import example_text, labelled_rows, own_example, own_table, read_own_rows
@@ -311,6 +311,119 @@ def test_parquet_of_json_lines_has_what_every_row_has(tmp_path):
     found = pq.read_table(tmp_path / "a.parquet").to_pylist()
     assert found[0] == {"text": "a", "x": 1, "n": None, "s": {"a": 1, "b": None}, "new": None}
     assert found[1024] == {"text": None, "x": 3.75, "n": 3, "s": {"a": None, "b": [2]}, "new": "b"}
+
+
+BLANK = "column 'sentence': found '', expected text that is not empty"
+LONG = " ".join(TEXT.split()[:3] * 20)
+CUT = "48 of 62 tokens were read"
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv.gz", "rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("first", [0, 1, 1500])
+def test_a_row_without_a_text_or_too_long_harms_no_other_and_has_a_note(name, first, models, tmp_path):
+    """Wherever it stands; where there is none, what is written has no such column."""
+    texts = ['a "cat"', "the bird"] * 1000
+    plain, noted = tmp_path / f"plain-{name}", tmp_path / name
+    columns = {"id": [str(number) for number in range(2000)], "sentence": texts}
+    kind = name.partition(".")[2]
+    write_table(plain, (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)))
+    texts[first], texts[-1] = "", LONG
+    write_table(noted, (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)))
+    model, found = models["sst2"], []
+    for table, ends in ((plain, False), (noted, True)):
+        tally, out = Tally(), tmp_path / f"out-{table.name}"
+        write_table(out, predict_records(model, own_table(model.spec, str(table)), tally), str(table))
+        assert bool(str(tally)) == ends
+        found.append([row.columns for row in own_table(model.spec, str(out))])
+    assert str(tally) == "2,000 rows: 1 not answered, 1 too long, of which 77% was read; each has a note"
+    before, after = found
+    assert all("note" not in row for row in before)
+    notes = {number: note for number, row in enumerate(after) if (note := row.get("note"))}
+    assert notes == {first: BLANK, 1999: CUT}
+    assert after[first]["prediction"] in (None, "")
+    assert [row["id"] for row in after] == columns["id"]
+    others = [number for number in range(1999) if number != first]
+    assert [after[number]["prediction"] for number in others] == [before[number]["prediction"] for number in others]
+    assert after[-1]["prediction"] in model.spec.told_labels
+    assert kind != "jsonl" or [number for number, row in enumerate(after) if "note" in row] == [*notes]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        f"{out}{which}{name}" for out in ("", "out-") for which in ("", "plain-")
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("mnli", {"premise": None, "hypothesis": "a cat"}),
+        ("stsb", {"text1": "a cat", "text2": " "}),
+        ("race", {"document": "a cat", "question": "who ?", "answers": ["a", "b", "", "d"]}),
+        ("qqp", {"text1": float("nan"), "text2": ""}),
+    ],
+)
+def test_a_blank_answer_has_the_columns_of_the_others(task, row, models):
+    model = models[task]
+    good = own_names(model.spec, 0)
+    answers = list(predict_jsonl(model, encoded({**good, "id": 7}, row)))
+    assert (answers[0]["line"], answers[0]["id"], "note" in answers[0]) == (1, 7, False)
+    assert {value for name, value in answers[1].items() if name not in ("line", "note", "id")} == {None}
+    records = (Record("rows", str(n), columns) for n, columns in enumerate((good, row), start=1))
+    told, blank = predict_records(model, records)
+    assert [*blank][-1] == "note"
+    assert [name for name in blank if name not in row] == [*(name for name in told if name not in good), "note"]
+    with pytest.raises(InputError, match="^standard input, line 1, column .*; found no row that can be answered"):
+        list(predict_jsonl(model, encoded(row)))
+
+
+def test_a_column_called_note_stays_and_nan_is_null(models):
+    rows = [{"text": "a", "note": "mine", "x": math.nan}, {"text": "", "note": "too", "x": [math.inf]}]
+    told = [*predict_records(models["sst2"], (Record("r", "1", row) for row in rows))]
+    assert [row["note"] for row in told] == ["mine", "too"]
+    assert "prediction note" in told[1]
+    assert '"x": null' in json_line(told[0])
+    assert '"x": ["inf"]' in json_line(told[1])
+
+
+BROKEN = {
+    "rows.csv": ("id,text\n1,a cat\n2,a,b\n3\nid,text\n5,\n6,a bird\n", [2, 3, 4, 5]),
+    "rows.tsv": ("text\tid\na cat\t1\na\na bird\t3\n", [2]),
+    "rows.jsonl": ('{"text": "a"}\n{"text": "a\n{"text": 3}\n\n[1]\n{"x": 1}\n{"text": "b"}\n', [2, 3, 4, 5, 6]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_any_broken_row_may_be_passed_over(name, models, tmp_path):
+    path, model, (text, broken) = tmp_path / name, models["sst2"], BROKEN[name]
+    path.write_text(text)
+    with pytest.raises(InputError, match=name):
+        list(predict_records(model, own_table(model.spec, str(path))))
+    tally = Tally(skip=True)
+    told = list(predict_records(model, own_table(model.spec, str(path), skip=True), tally))
+    assert [number for number, row in enumerate(told, start=1) if row["prediction"] is None] == broken
+    assert [number for number, row in enumerate(told, start=1) if "note" in row] == broken
+    assert (tally.rows, tally.blank, tally.cut) == (len(told), len(broken), 0)
+    if name == "rows.csv":
+        assert [row["note"] for row in told if "note" in row] == [
+            "number of columns: found 3, expected 2 (id, text)",
+            "number of columns: found 1, expected 2 (id, text)",
+            "the names of the columns again, expected a row",
+            "column 'text': found '', expected text that is not empty",
+        ]
+    out = tmp_path / f"out-{name}"
+    assert write_table(out, predict_records(model, own_table(model.spec, str(path), skip=True), tally)) == len(told)
+
+
+def test_lines_that_are_broken_may_be_passed_over_and_an_empty_one_among_texts_is(models):
+    told = list(predict_jsonl(models["sst2"], [b"a cat\n", b"\n", b"a bird\n"]))
+    assert [row["label"] is None for row in told] == [False, True, False]
+    lines = [b"[1]\n", b'{"premise": "a", "hypothesis": "b", "id": 2}\n', b'{"premise": 3}\n']
+    tally = Tally(skip=True)
+    told = list(predict_jsonl(models["mnli"], lines, tally))
+    assert [row["label"] is None for row in told] == [True, False, True]
+    assert told[1]["id"] == 2
+    assert told[0]["note"].startswith("found '[1]', expected one JSON object a line")
+    assert str(tally) == "3 rows: 2 not answered; each has a note"
+    with pytest.raises(InputError, match=r"line 1, .*; found no row that can be answered"):
+        list(predict_jsonl(models["mnli"], lines[:1], tally := Tally(skip=True)))
 
 
 def test_rows_of_any_kind_go_with_their_answers_and_few_are_read_before_the_first(models):

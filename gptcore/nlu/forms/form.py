@@ -269,6 +269,11 @@ class Form:
         each = {f"probability {label}": share for label, share in answer["probabilities"].items()}
         return {name: cell for name, cell in answer.items() if name != "probabilities"} | each
 
+    def table_cells(self, spec: TaskSpec, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The cells of an answer, or of one that is blank, whose values are all None."""
+        blank = all(value is None for value in answer.values())
+        return dict.fromkeys(self.signature(spec)) if blank else self.cells(answer)
+
     def comes_back(self, spec: TaskSpec, labels: str) -> str:
         """What a table of answers has, for people.
 
