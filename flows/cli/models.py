@@ -188,7 +188,8 @@ def serve(url: str, name: str, model: str, port: int, max_tokens: int | None = N
     what = about.get("task", "a language model")
 
     def ready() -> None:
-        print(f"{what} {artifact.short}: http://127.0.0.1:{port}{service.path}, /health (SIGTERM ends it)")
+        url = f"http://127.0.0.1:{port}"
+        print(f"{what} {artifact.short}: {url}{service.path}, /health (SIGTERM ends it); {url} says how to ask")
         sys.stdout.flush()
 
     try:

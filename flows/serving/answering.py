@@ -18,7 +18,7 @@ from gptcore.evaluation.predict import TaskModel
 from gptcore.evaluation.sampling import check_sampling
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.examples import Example, Record
-from gptcore.nlu.own_rows import asked_about, passed_on
+from gptcore.nlu.own_rows import asked_about, example_text, passed_on
 from gptcore.text.tokenizer import Tokenizer
 
 _MOST_ROWS = 4096
@@ -49,7 +49,9 @@ class Service(Protocol):
 
     path: str
     at_once: int
-    """Items of several requests that are answered together."""
+    """Items of several requests that are answered together; 1: a request is one item."""
+    example: dict[str, Any]
+    """A request."""
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
         """The items of a request, and whether they came as a list.
@@ -68,6 +70,8 @@ class Predictions:
 
     def __init__(self, model: TaskModel) -> None:
         self._model, self._threads = model, torch.get_num_threads()
+        columns = (*model.spec.text_columns, *model.spec.choices)
+        self.example: dict[str, Any] = {column: example_text(model.spec, column) for column in columns}
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
         several = isinstance(body, list)
@@ -101,6 +105,10 @@ class Generation:
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, max_tokens: int | None = None) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._most = model.config.n_ctx if max_tokens is None else max_tokens
+        self.example: dict[str, Any] = {"prompt": "It was a", **self._settings(8), "seed": 0}
+
+    def _settings(self, max_tokens: int) -> dict[str, Any]:
+        return {"max_tokens": min(max_tokens, self._most), "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
         if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
@@ -109,7 +117,7 @@ class Generation:
         prompt = " ".join(body["prompt"].split())
         if not self._tokenizer.encode(prompt):
             raise InputError(f"request: prompt: found {prompt!r}, expected a word or more to go on from")
-        settings: dict[str, Any] = {"max_tokens": min(40, self._most), "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        settings = self._settings(40)
         for name, value in body.items():
             if name == "prompt":
                 continue

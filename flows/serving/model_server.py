@@ -1,5 +1,6 @@
 """`gptmill serve`: one model behind HTTP on loopback, for programs of this machine.
 
+    GET  /           a page that says what is served, with an example; /docs and /openapi.json what it takes
     GET  /health     {"status": "ok", ...} once the model answers
     GET  /metrics    requests, rows, seconds and memory, as Prometheus reads them
     POST /predict    a fine-tuned model: a row {"premise": ..., "hypothesis": ...}, or a list of rows
@@ -37,6 +38,7 @@ from starlette.routing import Route
 
 from flows.servers.environment import listener
 from flows.servers.guard import LOOPBACK, Application, Message, Receive, Send, foreign_host
+from flows.serving import pages
 from flows.serving.answering import Passes, Service
 from flows.serving.connections import Connection
 from flows.serving.metrics import Metrics
@@ -80,6 +82,7 @@ def application(service: Service, about: dict[str, Any]) -> Application:
     :param about: what `/health` says of it.
     """
     passes, metrics, held = Passes(service.answer, service.at_once), Metrics(), 0
+    example: Any = None  # the answer to the service's, once somebody looks at a page
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -91,6 +94,16 @@ def application(service: Service, about: dict[str, Any]) -> Application:
 
     async def measured(_: Request) -> Response:
         return metrics.page()
+
+    async def page(request: Request) -> Response:
+        nonlocal example
+        if example is None:
+            items, _ = service.read(service.example)
+            (example,) = await asyncio.wrap_future(passes.submit(items))
+        if request.url.path == "/":
+            return pages.home(service, about, example, str(request.base_url).rstrip("/"))
+        document = pages.openapi(service, example)
+        return Answer(document) if request.url.path == "/openapi.json" else pages.docs(document)
 
     async def answer(request: Request) -> Answer:
         nonlocal held
@@ -138,6 +151,7 @@ def application(service: Service, about: dict[str, Any]) -> Application:
         return _error(500, f"request: found a fault of the server ({type(error).__name__}), which its log tells")
 
     answered = {"/health": health, "/metrics": measured, service.path: answer}
+    answered |= dict.fromkeys(("/", "/docs", "/openapi.json"), page)
     routes = [Route(path, call, methods=["POST"] if call is answer else ["GET"]) for path, call in answered.items()]
     refusals: dict[Any, Any] = {404: no_such_path, 405: no_such_method, Exception: failed}
     return _watched(Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals), metrics, [*answered])
@@ -157,7 +171,7 @@ def serve(service: Service, about: dict[str, Any], port: int, ready: Callable[[]
         application(service, about),
         http=Connection,
         ws="none",
-        log_level="warning",
+        log_level="error",  # what a client does wrong is told in our words, by the log and by its answer
         timeout_graceful_shutdown=_GRACE_SECONDS,
         server_header=False,
     )

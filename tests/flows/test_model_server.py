@@ -8,13 +8,15 @@ import http.client
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,77 @@ def test_a_bad_request_names_row_and_field(client: TestClient, body: bytes, stat
     found = client.post("/predict", content=body, headers=JSON)
     assert found.status_code == status
     assert message in found.json()["error"]
+
+
+def test_a_row_without_a_text_harms_no_other_and_an_id_comes_back(client: TestClient) -> None:
+    rows: list[dict[str, Any]] = [{**ROWS[0], "id": 7}, {"premise": " ", "hypothesis": "a"}, ROWS[1], {"premise": None}]
+    rows[3]["hypothesis"] = "the cat sat on the mat " * 50
+    body = json.dumps([*rows, {**ROWS[2], "id": float("nan")}])
+    first, blank, second, nothing, last = client.post("/predict", content=body, headers=JSON).json()
+    alone = client.post("/predict", json=ROWS[0]).json()
+    assert first == {"id": 7, **alone}
+    assert blank == {"label": None, "note": "column 'premise': found ' ', expected text that is not empty"}
+    assert second == client.post("/predict", json=ROWS[1]).json()
+    assert nothing["note"] == "column 'premise': found '', expected text that is not empty"
+    assert last["id"] is None
+    long = {"premise": "the cat sat on the mat " * 50, "hypothesis": "a"}
+    found = client.post("/predict", json=long).json()
+    assert re.fullmatch(r"48 of \d+ tokens were read", found.pop("note"))
+    assert found.keys() == alone.keys()
+
+
+class Read(HTMLParser):
+    """The links and the preformatted texts of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+        if tag == "pre":
+            self.texts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags[-1:] == ["pre"]:
+            self.texts[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append("")
+
+
+@pytest.mark.parametrize("kind", ["task", "language model"])
+def test_its_page_says_what_it_serves_and_how_to_ask(kind: str, client: TestClient, shelf: Shelf) -> None:
+    with ExitStack() as kept:
+        if kind == "language model":
+            folder, words = model_files(shelf.checkpoint)
+            service = Generation(load_model(str(folder)).eval(), Tokenizer.load(str(words)), 5)
+            served = TestClient(application(service, {"model": "<b>a</b>"}), base_url="http://localhost:8080")
+            client = kept.enter_context(served)
+        page = client.get("/")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        read = Read(page.text)
+        assert {*read.tags}.isdisjoint({"script", "img", "iframe", "b"})
+        assert {*read.links} == {"/docs", "/openapi.json", "/health", "/metrics"}
+        assert {client.get(link).status_code for link in read.links} == {200}
+        curl, _, url, _, header, _, body = shlex.split(read.texts[0].replace("\\\n", ""))
+        assert (curl, header) == ("curl", "Content-Type: application/json")
+        answer = client.post(url, content=body, headers=JSON)
+        assert answer.json() == json.loads(read.texts[1])
+        document = client.get("/openapi.json").json()
+        (asked,) = (post["post"] for post in document["paths"].values() if "post" in post)
+        content = asked["requestBody"]["content"]["application/json"]
+        assert content["example"] == json.loads(body)
+        schema = content["schema"]["anyOf"][0] if kind == "task" else content["schema"]
+        assert schema["properties"].keys() == json.loads(body).keys()
+        assert asked["responses"]["200"]["content"]["application/json"]["example"] == answer.json()
+        assert json.loads(Read(client.get("/docs").text).texts[0]) == document
+        assert client.get("/", headers={"host": "evil.example"}).status_code == 400
 
 
 def test_another_path_or_method_is_told_as_a_bad_row_is(client: TestClient) -> None:

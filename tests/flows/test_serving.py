@@ -135,6 +135,24 @@ def test_predict_serve_and_mlflow_give_a_row_one_answer(task, shelf, tmp_path, c
             assert shares == one["probabilities"]
 
 
+def test_mlflow_answers_rows_without_a_text_blank_and_keeps_ids(shelf, tmp_path):
+    model = shelf.finetune("rte", shelf.checkpoint)
+    write_mlmodel(tmp_path / "mlflow", model, task_interface(task_spec("rte")))
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "mlflow"))
+    rows = pd.DataFrame({"sentence1": ["the cat sat", None, "a cat"], "sentence2": ["a cat", "a", "the cat " * 50]})
+    for asked in (rows, rows.assign(id=[7, 8, 9])):
+        found = loaded.predict(asked)
+        assert [*found.columns][-1] == "note"
+        assert found["note"].str.contains("^$|expected text that is not empty|48 of .* tokens were read").all()
+        assert found["label"].isna().tolist() == [False, True, False]
+        assert list(found.get("id", [])) == list(asked.get("id", []))
+    plain = loaded.predict(rows[:1])
+    assert "note" not in plain.columns
+    assert plain["label"][0] == found["label"][0]
+    with pytest.raises(mlflow.MlflowException, match="the table, row 1: found only 'sentence1', expected the field"):
+        loaded.predict(rows[["sentence1"]])
+
+
 def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):
     fine_tuned = shelf.finetune("sst2", shelf.checkpoint)
     refs = ["latest", shelf.checkpoint.short, shelf.checkpoint.url]

@@ -370,7 +370,7 @@ def test_a_blank_answer_has_the_columns_of_the_others(task, row, models):
     told, blank = predict_records(model, records)
     assert [*blank][-1] == "note"
     assert [name for name in blank if name not in row] == [*(name for name in told if name not in good), "note"]
-    with pytest.raises(InputError, match="^standard input, line 1, column .*; found no row that can be answered"):
+    with pytest.raises(InputError, match=r"^standard input, line 1, column .*; found no row that can be answered"):
         list(predict_jsonl(model, encoded(row)))
 
 
