@@ -46,29 +46,28 @@ class Drawing(TypedDict, total=False):
 
 
 def predict(
-    store: Store, task: str, model: str, lines: Iterable[bytes], tokenizer: str = "", tally: Tally | None = None
+    store: Store,
+    task: str,
+    model: str,
+    rows: str | Iterable[bytes],
+    tokenizer: str = "",
+    tally: Tally | None = None,
+    table: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Answer JSON lines with a fine-tuned model; see :func:`gptcore.evaluation.inference.predict_jsonl`.
+    """Answer rows with a fine-tuned model.
 
     :param model: REF of a `finetune` artifact, latest or best among those of this task; or with ``tokenizer`` the local
         folder of a fine-tuned model.
-    :raises InputError: no such model, one of another task, or a broken row.
-    """
-    return inference.predict_jsonl(_task_model(store, task, model, tokenizer), lines, tally)
-
-
-def answer_table(
-    store: Store, task: str, model: str, rows: str | Iterable[bytes], tokenizer: str = "", tally: Tally | None = None
-) -> Iterator[dict[str, Any]]:
-    """Rows with their columns and their answers; see :func:`gptcore.evaluation.inference.predict_records`.
-
-    :param model: as in :func:`predict`.
     :param rows: a table's address, or lines as :func:`gptcore.nlu.own_rows.own_lines` takes them.
+    :param tally: is kept, see :class:`gptcore.evaluation.inference.Tally`.
+    :param table: as :func:`gptcore.evaluation.inference.predict_records` does, and not as ``predict_jsonl``.
     :raises InputError: no such model, one of another task, or a broken row.
     """
-    found = _task_model(store, task, model, tokenizer)
+    found, tally = _task_model(store, task, model, tokenizer), tally or Tally()
+    if not isinstance(rows, str) and not table:
+        return inference.predict_jsonl(found, rows, tally)
     read: Any = own_table if isinstance(rows, str) else own_lines
-    return inference.predict_records(found, read(found.spec, rows, tally is not None and tally.skip), tally)
+    return inference.predict_records(found, read(found.spec, rows, tally.skip), tally)
 
 
 def score_table(store: Store, task: str, model: str, file: str) -> dict[str, float]:

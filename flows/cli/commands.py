@@ -126,13 +126,12 @@ def predict(options: argparse.Namespace) -> None:
     _look_up_model(options, task)
     if options.file and not options.tokenizer:  # of a model in a folder it alone knows its task
         check_table(store, options.model, options.file, options.skip_errors)
-    from flows.inference import answer_table, predict
+    from flows.inference import predict
     from gptcore.evaluation.inference import Tally
     from gptcore.evaluation.tables import json_line, write_table
 
     tally, rows = Tally(options.skip_errors), options.file or sys.stdin.buffer
-    ask = answer_table if options.file or options.out else predict
-    answers = ask(store, task, options.model, rows, options.tokenizer, tally)
+    answers = predict(store, task, options.model, rows, options.tokenizer, tally, table=bool(options.out))
     if options.out:
         print(f"{options.out}: {write_table(Path(options.out), answers, options.file):,} rows", file=sys.stderr)
     else:

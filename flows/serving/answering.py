@@ -35,6 +35,7 @@ _SETTINGS: dict[str, type[int] | type[float]] = {
     "top_p": float,
     "seed": int,
 }
+_DRAWING: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 Check = Callable[[], None]
 """Called between a pass's batches, or tokens. Raises :class:`Unwanted` where nobody waits any more."""
@@ -105,10 +106,7 @@ class Generation:
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, max_tokens: int | None = None) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._most = model.config.n_ctx if max_tokens is None else max_tokens
-        self.example: dict[str, Any] = {"prompt": "It was a", **self._settings(8), "seed": 0}
-
-    def _settings(self, max_tokens: int) -> dict[str, Any]:
-        return {"max_tokens": min(max_tokens, self._most), "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        self.example: dict[str, Any] = {"prompt": "It was a", "max_tokens": min(8, self._most), **_DRAWING, "seed": 0}
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
         if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
@@ -117,7 +115,7 @@ class Generation:
         prompt = " ".join(body["prompt"].split())
         if not self._tokenizer.encode(prompt):
             raise InputError(f"request: prompt: found {prompt!r}, expected a word or more to go on from")
-        settings = self._settings(40)
+        settings: dict[str, Any] = {"max_tokens": min(40, self._most), **_DRAWING}
         for name, value in body.items():
             if name == "prompt":
                 continue

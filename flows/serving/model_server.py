@@ -27,6 +27,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from html import escape
 from typing import Any
 
 import uvicorn
@@ -103,7 +104,9 @@ def application(service: Service, about: dict[str, Any]) -> Application:
         if request.url.path == "/":
             return pages.home(service, about, example, str(request.base_url).rstrip("/"))
         document = pages.openapi(service, example)
-        return Answer(document) if request.url.path == "/openapi.json" else pages.docs(document)
+        if request.url.path == "/openapi.json":
+            return Answer(document)
+        return pages.page("docs", document=escape(json.dumps(document, ensure_ascii=False, indent=2)))
 
     async def answer(request: Request) -> Answer:
         nonlocal held

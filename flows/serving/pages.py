@@ -1,10 +1,11 @@
-"""What the model server says of itself: a page for people, and an OpenAPI document for programs."""
+"""What the model server says of itself: pages for people, and an OpenAPI document for programs."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from html import escape
 from string import Template
 from typing import Any
@@ -18,6 +19,7 @@ from gptcore.base.tables import read_table
 _SAID = read_table(__file__, "pages.toml")
 _HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_written = partial(json.dumps, ensure_ascii=False)
 
 
 def home(service: Service, about: Mapping[str, Any], answer: Any, url: str) -> HTMLResponse:
@@ -26,26 +28,19 @@ def home(service: Service, about: Mapping[str, Any], answer: Any, url: str) -> H
     :param answer: what the service's example is answered with.
     :param url: of the server, as its client typed it.
     """
-    asked = shlex.quote(json.dumps(service.example, ensure_ascii=False))
+    asked = shlex.quote(_written(service.example))
+    command = f"curl -s {url}{service.path} -H 'Content-Type: application/json' \\\n  -d {asked}"
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>" for name, value in about.items())
-    return _page(
-        "home",
-        f"gptmill serve: {about.get('task', 'a language model')}",
-        about=rows,
-        command=escape(f"curl -s {url}{service.path} -H 'Content-Type: application/json' \\\n  -d {asked}"),
-        answer=escape(json.dumps(answer, ensure_ascii=False)),
-        several=_SAID["several"][str(service.at_once > 1).lower()],
-    )
+    return page("home", about=rows, command=escape(command), answer=escape(_written(answer)), how=_how(service))
 
 
-def docs(document: Mapping[str, Any]) -> HTMLResponse:
-    """The page of the OpenAPI document."""
-    return _page("docs", "gptmill serve", document=escape(json.dumps(document, ensure_ascii=False, indent=2)))
+def page(name: str, **parts: str) -> HTMLResponse:
+    """A page of `pages.toml` with its parts, which are HTML."""
+    return HTMLResponse(_SAID["page"] + Template(_SAID[name]).substitute(parts), headers=_HEADERS)
 
 
-def _page(name: str, title: str, **parts: str) -> HTMLResponse:
-    body = Template(_SAID[name]).substitute(parts)
-    return HTMLResponse(Template(_SAID["page"]).substitute(title=escape(title), body=body).lstrip(), headers=_HEADERS)
+def _how(service: Service) -> str:
+    return str(_SAID["several" if service.at_once > 1 else "alone"])
 
 
 def openapi(service: Service, answer: Any) -> dict[str, Any]:
@@ -53,21 +48,9 @@ def openapi(service: Service, answer: Any) -> dict[str, Any]:
     asked, told = _schema(service.example), _schema(answer)
     if service.at_once > 1:
         asked, told = ({"anyOf": [schema, {"type": "array", "items": schema}]} for schema in (asked, told))
-    post = {
-        "summary": _SAID["several"][str(service.at_once > 1).lower()],
-        "requestBody": {"required": True, "content": _json(asked, service.example)},
-        "responses": {"200": {"description": "The answer.", "content": _json(told, answer)}, **_SAID["refusals"]},
-    }
-    said = _SAID["openapi"]
-    return {
-        **said,
-        "info": {**said["info"], "version": __version__},
-        "paths": {service.path: {"post": post}, **said["paths"]},
-    }
-
-
-def _json(schema: Mapping[str, Any], example: Any) -> dict[str, Any]:
-    return {"application/json": {"schema": schema, "example": example}}
+    said = {"version": __version__, "path": service.path, "how": _how(service), "asked": asked, "told": told}
+    parts = {name: _written(value) for name, value in {**said, "example": service.example, "answer": answer}.items()}
+    return dict(json.loads(Template(_SAID["openapi"]).substitute(parts)))
 
 
 def _schema(value: Any) -> dict[str, Any]:
