@@ -285,8 +285,10 @@ class Display(logging.Handler):
             or "InputError(" in words
         ):
             return  # Prefect's second word on the same failure
-        words = shorten(words.partition("\n")[0][:_WARNING], _WARNING)
-        self._print(f"{record.levelname.lower()}: {words}", "red" if record.levelno >= logging.ERROR else "yellow")
+        words = f"{record.levelname.lower()}: {shorten(words.partition(chr(10))[0][:_WARNING], _WARNING)}"
+        if self._console.is_terminal:
+            words = "\n".join(wrap(words, self._console.width, break_long_words=False, break_on_hyphens=False))
+        self._print(words, "red" if record.levelno >= logging.ERROR else "yellow")
 
     def _print(self, text: str, style: str = "") -> None:
         self._last_line = time.monotonic()

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with signals.polite_end(program=arguments is None):
             if arguments is None:
                 begin_ahead(sys.argv[1:])
-            words = sys.argv[1:] if arguments is None else arguments
+            words = understood(sys.argv[1:] if arguments is None else arguments)
             options = parser().parse_args([_recordable(word) for word in words])
             client = options.command not in ("up", "down", "status")
             environment.prepare(client)
@@ -58,6 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(without_password(traceback.format_exc()), end="", file=sys.stderr)
         return 1
     return 0
+
+
+def understood(typed: Sequence[str]) -> Sequence[str]:
+    """What is typed, with `help COMMAND` and `version` as the options that they stand for."""
+    if typed[:1] == ["help"]:
+        return [*typed[1:], "--help"]
+    return ["--version", *typed[1:]] if typed[:1] == ["version"] else typed
 
 
 def begin_ahead(typed: Sequence[str]) -> None:

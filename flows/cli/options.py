@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,15 @@ from flows.servers.environment import LIGHT_STORE, PORTS
 from gptcore.base.errors import InputError, near, nearest
 
 _TYPES = {"int": int, "float": float}
+_IN_OUR_WORDS = {
+    r"^argument ": "",
+    r"invalid int value: (.*)": r"found \1, expected a whole number",
+    r"invalid float value: (.*)": r"found \1, expected a number",
+    r"expected (at least )?one argument": "found no value behind it, expected one",
+    r"the following arguments are required: (.*)": r"found nothing for \1, expected a value",
+    r"ignored explicit argument (.*)": r"found \1, expected no value",
+}
+"""What argparse says, and what is said here."""
 _ADDRESSES = ("FILE", "FROM", "GRAPH", "REF", "TASK", "TASK|REF", "URL", "URL|DIGEST")
 """What stands for the value of an option that may be an address."""
 _VERBOSE = {"name": "--verbose", "help": "Prefect's own lines in place of a line a stage", "action": "store_true"}
@@ -102,11 +112,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """:raises InputError: always; argparse's own would print the usage and end the process."""
+        for theirs, ours in _IN_OUR_WORDS.items():
+            message = re.sub(theirs, ours, message)
         raise InputError(f"{message} (`{self.prog} --help` says more)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's, but what is not known is an error here, and not of the parser above this one."""
-        found, unknown = super().parse_known_args(args, namespace)
+        first = next(iter(args), "")  # said before what it lets appear missing
+        known = not first.startswith("-") or first.partition("=")[0] in self._option_string_actions
+        found, unknown = super().parse_known_args(args, namespace) if known else (namespace, [first])
         if unknown:
             name = next((each for each in unknown if each.startswith("-")), unknown[0]).partition("=")[0]
             meant = near(name, self._option_string_actions) if name.startswith("-") else ""
@@ -117,7 +131,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         if isinstance(action, argparse._SubParsersAction):  # too many to name
-            meant = near(value, action.choices)
+            meant = near(value, [*action.choices, *(() if " " in self.prog else ("help", "version"))])
             self.error(f"found no command {value!r}" + (f", did you mean {meant}?" if meant else ""))
         raise argparse.ArgumentError(action, f"found {value!r}, {nearest(str(value), map(str, action.choices))}")
 

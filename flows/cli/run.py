@@ -12,6 +12,8 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from flows.plugins import named
@@ -51,14 +53,33 @@ def run_flow(flow: str, form: str, prints: str, options: argparse.Namespace) -> 
         print(artifact.url)
 
 
+def wrapped(text: str, indent: int, end: str = "") -> str:
+    """Text on lines that end at words and fit the terminal, or 80 columns; all but the first are indented.
+
+    :param end: what stands at the end of all lines but the last.
+    """
+    width = get_terminal_size().columns - len(end)
+    lines = wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return f"{end}\n".join(lines)
+
+
 def next_lines(commands: Iterable[tuple[str, str]], names: Mapping[str, object]) -> str:
     """What may follow a command, a line each; empty where nothing does.
+
+    Where one is too long for a line, each stands alone, and what it is for below it.
 
     :param names: what stands in a command's brackets -> its value.
     """
     typed = [(command.format_map(names), text) for command, text in commands]
     width = max((len(command) for command, _ in typed), default=0)
-    return "\n".join(f"{'' if row else 'next:':6}{what:<{width}}  {text}" for row, (what, text) in enumerate(typed))
+    heads = ["next: ", *[" " * 6] * len(typed)]
+    lines = [f"{head}{what:<{width}}  {text}" for head, (what, text) in zip(heads, typed, strict=False)]
+    if max(map(len, lines), default=0) > get_terminal_size().columns:
+        lines = []
+        for head, (what, text) in zip(heads, typed, strict=False):
+            words = " ".join(shlex.quote(word).replace(" ", "\0") for word in shlex.split(what))
+            lines += [wrapped(head + words, 10, " \\").replace("\0", " "), " " * 10 + text]
+    return "\n".join(lines)
 
 
 def say_next(options: argparse.Namespace) -> None:

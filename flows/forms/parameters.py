@@ -150,7 +150,7 @@ class AnalysisParameters(OnBooks):
 class PretrainParameters(Form):
     """Pre-training alone, on shards that are there."""
 
-    preset: PresetName = field("preset", 0, "paper")
+    preset: PresetName = field("preset", 0)
     store: str = field("store", 1)
     shards: str = field("pretrain-shards", 2)
     steps: int = field("pretrain-steps", 3)

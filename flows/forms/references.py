@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from itertools import islice
 
 from flows.plugins import added
-from gptcore.base.errors import InputError, near
+from gptcore.base.errors import InputError, near, nearest
 from gptcore.nlu.own_task import is_task_file, own_task_name
-from gptcore.nlu.registry import REGISTRY, task_spec
+from gptcore.nlu.registry import BEYOND, REGISTRY, task_spec
 from tasks.report.rows import Row
 from tasks.report.suites import our_rows
 from tasks.store import references
@@ -133,6 +133,8 @@ def named_task(store: Store, task: str, in_folder: bool = False) -> str:
         return task
     if meant := near(task, own):
         raise InputError(f"task: found {task!r}, did you mean {meant}?")
+    if own and task not in BEYOND:
+        raise InputError(f"task: found {task!r}, {nearest(task, dict.fromkeys([*own, *REGISTRY, *BEYOND]))}")
     return task_spec(task).name
 
 

@@ -47,7 +47,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or a head without end."""
-        self._refuse(400, f"request: found no HTTP that can be read, or a head that is too long ({msg})")
+        self._refuse(400, "request: found no HTTP that can be read, or a head that is too long")
 
     def _watch(self) -> None:
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:

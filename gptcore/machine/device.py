@@ -122,17 +122,20 @@ def pays_to_compile(operations: float, device: torch.device, dtype: torch.dtype,
     """
     if operations < _COMPILED_OPERATIONS[device.type]:
         return False
-    if device.type == "cpu":
-        if dtype != torch.bfloat16 or drops:
-            return False
-        has_compiler = shutil.which(os.environ.get("CXX", "g++")) is not None
-    else:
-        compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-        has_compiler = find_spec("triton") is not None and compiler is not None
-    if not has_compiler:
+    if device.type == "cpu" and (dtype != torch.bfloat16 or drops):
+        return False
+    if not (has_compiler := compiles(device.type)):
         wanted = "C++" if device.type == "cpu" else "C, and Triton"
         print(f"nothing is compiled, for want of a compiler ({wanted}): updates take longer", file=sys.stderr)
     return has_compiler
+
+
+def compiles(kind: str) -> bool:
+    """Whether this machine has what torch compiles with for "cpu" or "cuda"."""
+    if kind == "cpu":
+        return shutil.which(os.environ.get("CXX", "g++")) is not None
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    return find_spec("triton") is not None and compiler is not None
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:

@@ -20,7 +20,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from flows.analyses import analyses
-from flows.cli.main import parser
+from flows.cli.main import main, parser
 from flows.cli.options import Command, CommandParser
 from flows.cli.run import say_next
 from flows.forms.fields import form_named, given_fields, options_of
@@ -269,21 +269,35 @@ def test_every_analysis_says_what_it_answers_takes_and_needs() -> None:
 def test_what_may_follow_a_command_is_typed_as_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     commands = [each for command in COMMANDS for each in (command, *command.below)]
     given = {"task": "./my-task.toml", "model": "64cbf7", "to": "my data"}
-    for store, told in (("runs/demo", ""), (None, ""), ("my store", " --store 'my store'")):
+    for store, told in (("runs/demo", ""), (None, ""), ("my store", "told"), (f"s3://books/{'a' * 30}/a b", "told")):
         for command in commands:
             say_next(argparse.Namespace(store=store, next=command.next, **given))
-            said = capsys.readouterr().err.removeprefix("\nnext: ").splitlines()
+            printed = capsys.readouterr().err.removeprefix("\n")
+            assert max(map(len, printed.splitlines()), default=0) <= 80
+            said = printed.removeprefix("next: ").replace(" \\\n", " ").replace("\n          ", "  ").splitlines()
             assert len(said) == len(command.next) <= 4
             for line, (typed, text) in zip(said, command.next, strict=True):
                 words = shlex.split(line.strip().removesuffix(text))
                 assert words[0] == "gptmill"
                 options = parser().parse_args(words[1:])
-                assert ("{store}" not in typed) or (options.store == "my store") == bool(told)
+                assert ("{store}" not in typed) or options.store == (store if told else None)
     (finetune,) = (each for each in commands if each.name == "finetune")
     say_next(argparse.Namespace(store="s", next=finetune.next, task="sst2"))
     assert capsys.readouterr().err.startswith(
         "\nnext: gptmill predict sst2 FILE.csv --store s  answer rows of your own\n"
     )
+
+
+def test_help_and_version_are_understood_as_people_type_them(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for words in (["help"], ["--help"], ["help", "datasets", "check"], ["datasets", "check", "--help"], ["version"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert said[2] == said[3]
+    assert said[4].startswith("gptmill ")
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["a file", "the stack's file"])

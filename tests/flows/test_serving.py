@@ -153,6 +153,12 @@ def test_mlflow_answers_rows_without_a_text_blank_and_keeps_ids(shelf, tmp_path)
         loaded.predict(rows[["sentence1"]])
 
 
+def test_a_task_that_is_none_is_told_with_those_of_ones_own(shelf, monkeypatch, capsys):
+    monkeypatch.setattr("tasks.store.references.fine_tuned_tasks", lambda _: ["weather", "rte"])
+    assert main(["predict", "nosuch", "--store", shelf.store.url]) == 2
+    assert "task: found 'nosuch', expected one of weather, rte, mnli," in capsys.readouterr().err
+
+
 def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):
     fine_tuned = shelf.finetune("sst2", shelf.checkpoint)
     refs = ["latest", shelf.checkpoint.short, shelf.checkpoint.url]
