@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from gptcore.evaluation.predict import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import NOTES, TYPED, asked_about, check_encodable, own_lines, passed_on
+from gptcore.nlu.own_rows import NOTES, TYPED, asked_about, own_lines, passed_on
 from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import exponential, perplexity
@@ -42,16 +42,15 @@ class Tally:
 
     skip: bool = False
     rows: int = 0
-    blank: int = 0
-    cut: int = 0
-    shares: float = 0.0
-    """The sum over the rows that are cut of what was read of each."""
+    shares: list[float] = field(default_factory=list)
+    """What was read of each row that has a note: nothing of one that was not answered, a part of one that was cut."""
 
     def __str__(self) -> str:
         """What is told at the end; empty where each row was read to its end and answered."""
-        told = [f"{self.blank:,} not answered"] if self.blank else []
-        if self.cut:
-            told.append(f"{self.cut:,} too long, of which {self.shares / self.cut:.0%} was read")
+        blank, cut = self.shares.count(0), [share for share in self.shares if share]
+        told = [f"{blank:,} not answered"] if blank else []
+        if cut:
+            told.append(f"{len(cut):,} too long, of which {sum(cut) / len(cut):.0%} was read")
         return f"{self.rows:,} rows: {', '.join(told)}; each has a note" if told else ""
 
 
@@ -63,12 +62,10 @@ def _answered(
     for row, answer in model.answered(records, partial(asked_about, model.spec, skip=tally.skip), at_once):
         tally.rows += 1
         if (note := answer.get(NOTES[0])) is not None:
-            tally.blank += not note.share
-            tally.cut += note.share > 0
-            tally.shares += note.share
+            tally.shares.append(note.share)
             first = first or f"{row.file}, {row.unit} {row.line}, {note}"
         yield row, answer
-    require(tally.blank < max(1, tally.rows), f"{first}; found no row that can be answered")
+    require(tally.shares.count(0) < max(1, tally.rows), f"{first}; found no row that can be answered")
 
 
 def predict_jsonl(model: TaskModel, lines: Iterable[bytes], tally: Tally | None = None) -> Iterator[dict[str, Any]]:
@@ -106,7 +103,7 @@ def predict_records(
             cells = {PREDICTION: first, **dict(rest)}
         if taken := cells.keys() & row.columns.keys():
             raise row.error(min(taken), "this column", "none of its name, which the answers have")
-        check_encodable(row)
+        passed_on(model.spec, row)  # which looks at all of them
         if note is not None:
             cells[NOTES[NOTES[0] in row.columns]] = note
         yield {**row.columns, **cells}

@@ -231,23 +231,18 @@ def asked_about(spec: TaskSpec, row: Record, skip: bool = False) -> Example | No
 def passed_on(spec: TaskSpec, row: Record) -> dict[str, Any]:
     """The columns of a row that are none of the task's texts, as its id: they stand beside its answer.
 
-    :raises InputError: text that no encoding can store.
+    :raises InputError: text that no encoding can store, in any column.
     """
-    texts = {*spec.text_columns, *spec.choices, *form_of(spec).names_of(spec), ANSWERS}
-    if spec.format in _MENTIONS:
-        texts |= {*_MENTIONS[spec.format].columns}
-    left = {name: as_json(cell) for name, cell in row.columns.items() if name not in texts}
-    check_encodable(replace(row, columns=left))
-    return left
-
-
-def check_encodable(row: Record) -> None:
-    """:raises InputError: a name or a cell of the row has half of a surrogate pair."""
+    its = _MENTIONS[spec.format].columns if spec.format in _MENTIONS else ()
+    texts, left = {*spec.text_columns, *spec.choices, *form_of(spec).names_of(spec), ANSWERS, *its}, {}
     for column, cell in row.columns.items():
         try:
             json.dumps([column, cell], ensure_ascii=False, default=str).encode()
         except UnicodeEncodeError:  # of a text in a list, too
             raise row.error(column, show(cell), "text without unpaired surrogates") from None
+        if column not in texts:
+            left[column] = as_json(cell)
+    return left
 
 
 def as_json(value: Any) -> Any:

@@ -97,6 +97,17 @@ def test_a_stage_of_many_items_is_one_line_too() -> None:
     assert "rte seed 0, pre-trained: dev 61.0" in screen.lines[3]
 
 
+def test_a_warning_fits_the_terminal_at_words_and_is_one_line_without_one() -> None:
+    words = "the model at s3://books/a-long-folder/another-folder/and-the-last-of-them is odd, and so is all the rest"
+    for terminal in (True, False):
+        with watched(terminal=terminal, width=80) as screen:
+            logging.getLogger("tasks.store").warning(words)
+        text = re.sub(r"\x1b\[[0-9?;]*[A-Za-z]|\r", "", "\n".join(screen.lines))
+        lines = [line.strip() for line in text.splitlines() if any(word in line for word in words.split()[3:])]
+        assert " ".join(lines) == f"warning: {words}"
+        assert (len(lines), max(map(len, lines)) <= 80) == ((3, True) if terminal else (1, False))
+
+
 def test_warnings_show_and_the_rest_is_in_the_file(home: Path) -> None:
     with watched("finetune") as screen:
         TALK.info("a detail")

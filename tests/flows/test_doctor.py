@@ -72,13 +72,13 @@ def test_each_thing_that_is_lacking_has_its_line_and_remedy(
         code, lines = told(capsys)
     assert code == 1
     for start, words, remedy in (
-        ("MISSING", "but for torch 1.0", "pip install --upgrade gptmill"),
-        ("without", "the extra onnx: no onnxruntime", "pip install 'gptmill[onnx]'"),
+        ("MISSING", "which needs torch>=2", "pip install --upgrade gptmill"),
+        ("without", "the extra onnx: onnxruntime>=", "pip install 'gptmill[onnx]'"),
         ("without", "a GPU: there is none", "demo and small"),
         ("without", "a compiler (g++): long trainings take longer", "install g++"),
         ("MISSING", f"state {home}/home, 0.0 GB free", "free some"),
         ("MISSING", "store runs/demo, 0.0 GB free", "--store"),
-        ("without", "for mlflow: it is taken", "gptmill up --mlflow-port PORT"),
+        ("without", "for mlflow is taken", "gptmill up --mlflow-port PORT"),
     ):
         (line,) = (line for line in lines if words in line)
         assert line.startswith(start)
