@@ -50,7 +50,7 @@ class Tally:
         blank, cut = self.shares.count(0), [share for share in self.shares if share]
         told = [f"{blank:,} not answered"] if blank else []
         if cut:
-            told.append(f"{len(cut):,} too long, of which {sum(cut) / len(cut):.0%} was read")
+            told.append(f"{len(cut):,} too long, of which on average {sum(cut) / len(cut):.0%} was read")
         return f"{self.rows:,} rows: {', '.join(told)}; each has a note" if told else ""
 
 

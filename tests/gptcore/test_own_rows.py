@@ -335,7 +335,7 @@ def test_a_row_without_a_text_or_too_long_harms_no_other_and_has_a_note(name, fi
         write_table(out, predict_records(model, own_table(model.spec, str(table)), tally), str(table))
         assert bool(str(tally)) == ends
         found.append([row.columns for row in own_table(model.spec, str(out))])
-    assert str(tally) == "2,000 rows: 1 not answered, 1 too long, of which 77% was read; each has a note"
+    assert str(tally) == "2,000 rows: 1 not answered, 1 too long, of which on average 77% was read; each has a note"
     before, after = found
     assert all("note" not in row for row in before)
     notes = {number: note for number, row in enumerate(after) if (note := row.get("note"))}
