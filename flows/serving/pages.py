@@ -30,7 +30,8 @@ def home(service: Service, about: Mapping[str, Any], answer: Any, url: str) -> H
     """
     asked = shlex.quote(_written(service.example))
     command = f"curl -s {url}{service.path} -H 'Content-Type: application/json' \\\n  -d {asked}"
-    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>" for name, value in about.items())
+    told = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in about.items()}
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(words)}</td></tr>" for name, words in told.items())
     return page("home", about=rows, command=escape(command), answer=escape(_written(answer)), how=_how(service))
 
 
