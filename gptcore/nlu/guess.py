@@ -212,7 +212,7 @@ class _Rows:
     def several(self, name: str) -> bool:
         """Whether rows have any number of labels in a column: lists, or texts with something between them."""
         if self.said.form:
-            return self.said.form == "labels"
+            return FORMS[self.said.form].several
         return bool(self.separator(name)) or all(isinstance(value, list) for value in self.values(name))
 
     def holds_lists(self, name: str) -> bool:
@@ -283,23 +283,25 @@ def _texts(rows: _Rows, label: str, said: Said) -> Fields:
     texts = [name for name in rows.but(label) if 2 * len(rows.texts(name)) > len(rows.rows)]
     named = {_plain(name): name for name in texts if not said.texts or name in said.texts}
     pair = next((pair for pair in _CALLED["pairs"] if {*pair} <= named.keys()), None)
-    if pair and said.form in ("", "pair"):
+    asked = FORMS.get(said.form)
+    if pair and (asked is None or asked.symmetric_names):
         return _pair([named[name] for name in pair], rows, label, "by their names")
-    options, listed = ([], "") if said.form not in ("", "choices") else _options(rows, texts, label, said.labels)
+    options, listed = ([], "") if asked and not asked.choices else _options(rows, texts, label, said.labels)
     if options:
         others = [name for name in texts if name not in options and not listed.startswith(name)]
         others = [*said.texts] or ([name for name in others if of_texts(rows.texts(name))] or others)[:2]
         why = f"{show(label)} says which of {len(options)} {'texts in a list' if listed else 'columns'} is right"
         return {"form": ("choices", why), "fields": (others, ""), "choices": (listed or options, "")}
-    require(said.form != "choices", f"{rows.url}: found no choices that {label} names one of, expected another --form")
+    found = f"{rows.url}: found no choices that {label} names one of"
+    require(not (asked and asked.choices), f"{found}, expected another --form")
     texts = [name for name in texts if not rows.numbers(name)]
     texts = [name for name in texts if of_texts(rows.texts(name)) or _plain(name) in _CALLED["headings"]] or texts
     texts = [*said.texts] or texts
     require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
-    several, two = rows.several(label), len(texts) == 2 and not (said.form or _plain(texts[0]) in _CALLED["headings"])
-    if said.form == "pair" or (two and not several):
+    several, two = rows.several(label), len(texts) == 2 and not (asked or _plain(texts[0]) in _CALLED["headings"])
+    if (asked and asked.symmetric_names) or (two and not several):
         require(len(texts) == 2, f"{rows.url}: found the texts {', '.join(texts)}, expected two as --text A,B")
-        why = "as --form says" if said.form else f"form single with [{_toml(texts)}] joins them"
+        why = "as --form says" if asked else f"form single with [{_toml(texts)}] joins them"
         return _pair(texts, rows, label, why)
     longest = max(texts, key=lambda name: sum(map(len, rows.texts(name))))
     fields: list[Any] = [longest]

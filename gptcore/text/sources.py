@@ -43,7 +43,7 @@ _ENDINGS = ".txt .md .jsonl .ndjson .json (these also with .gz .zst .bz2 .xz beh
 _KIND = re.compile(r"\.(?:(txt|md|jsonl|ndjson|json)(?:\.(gz|zst|bz2|xz))?|(parquet))$", re.IGNORECASE)
 _ALIKE = {"md": "txt", "ndjson": "jsonl"}
 """An ending -> the kind whose reader reads such files, too."""
-_ABOUT = re.compile(r"(?:^|/)(?:readme|licen[cs]e|changelog|contributing)[^/]*\.md$", re.IGNORECASE)
+_ABOUT = re.compile(r"(?:^|/)(?:readme|licen[cs]e|changelog|contributing|synthetic)[^/]*\.md$", re.IGNORECASE)
 """What tells of a folder and is no book of it."""
 _CONTENT = re.compile(
     rb"(?P<gz>\x1f\x8b\x08)|(?P<zst>\x28\xb5\x2f\xfd)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\x00)|"

@@ -154,4 +154,5 @@ def test_former_registered_models_say_what_they_said(
     for model, asked in read_json(former / "answers.json")["answers"].items():
         answers = read_json(former / "said.json")[model]
         for answer, expected in zip(answers, asked["answers"], strict=True):
+            answer.pop("note", None)  # that a text was cut, which earlier versions did not say
             assert answer == pytest.approx(expected, abs=1e-5)

@@ -282,8 +282,10 @@ def test_mlflow_loads_and_calls_a_registered_model(board: Leaderboard, store: st
     assert (len(none), list(none.columns)) == (0, list(found.columns))
     with pytest.raises(Exception, match="claim"):
         loaded.predict(pd.DataFrame(rows)[["forecast"]])
-    blank = loaded.predict(pd.DataFrame([rows[0], {"forecast": "a", "claim": " "}]))
-    assert blank["note"].tolist() == ["", "column 'claim': found ' ', expected text that is not empty"]
+    blank = loaded.predict(pd.DataFrame([rows[0], {"forecast": "", "claim": " "}]))
+    first, second = blank["note"].tolist()
+    assert first == ""
+    assert "expected text that is not empty" in second
 
     grades = mlflow.pyfunc.load_model("models:/gptmill-grades/latest").predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
     assert list(grades.columns) == ["score"]
