@@ -126,9 +126,8 @@ def test_get(server: FileServer, rte: bytes, tmp_path: Path, capsys: pytest.Capt
     ]
     told, _, following = printed.err.partition("\n\n")
     assert told == f"RTE.zip: 0.0 of {len(rte) / 1e6:,.1f} MB"
-    assert " ".join(following.replace("\\\n", "").split()).startswith(
-        f"next: gptmill datasets --datasets {tmp_path}/data "
-    )
+    said = " ".join(following.replace("\\\n", "").split())
+    assert said.startswith(f"next: gptmill datasets --datasets {tmp_path}/data ")
     assert load_task("rte", str(tmp_path / "data")) == load_task("rte", str(tmp_path / "rows"))
     assert main(command) == 0
     assert "was there, unchanged since it was fetched" in capsys.readouterr().out
