@@ -131,6 +131,8 @@ class WrappedDecoder(_Wrapped, LanguageModel):
             self.tokens.weight[: config.n_vocab] = first.weight[: config.n_vocab]
         self.model.set_input_embeddings(nn.Identity())  # the rows come from here
         self.head = nn.Linear(config.n_embd, config.n_vocab + config.n_special, bias=False) if config.untied else None
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=config.init_std, generator=generator)
 
     @property
     def output(self) -> Tensor | None:
