@@ -16,7 +16,8 @@ from flows.servers.environment import absolute
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import write_bytes_atomic
 from gptcore.base.filesystems import exists, file_system, misspelt
-from gptcore.nlu.guess import Fields, Said, Unclear, guess_task, task_text
+from gptcore.nlu.columns import Said
+from gptcore.nlu.guess import Fields, Unclear, guess_task, task_text
 from gptcore.nlu.own_task import is_task_file
 from gptcore.nlu.spec import Dialect
 

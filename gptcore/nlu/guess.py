@@ -6,60 +6,38 @@ import itertools
 import json
 import math
 import re
-import tomllib
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.filesystems import exists, file_system, is_folder
 from gptcore.config import FinetuneConfig
-from gptcore.nlu.examples import Record, show
+from gptcore.nlu.columns import BARE, CALLED, LOOKED_AT, Rows, Said
+from gptcore.nlu.examples import show
 from gptcore.nlu.forms import FORMS, MISSING, label_text
 from gptcore.nlu.forms.form import grade_of
 from gptcore.nlu.own_task import free_name
-from gptcore.nlu.readers.dialect import cells_of, dialect_of, quotes_in
-from gptcore.nlu.readers.header import few, is_row, of_texts
-from gptcore.nlu.readers.own_files import kind_of, listed_in, opened, read_own, unwritten
-from gptcore.nlu.spec import Dialect, Format, TaskSpec
+from gptcore.nlu.readers.header import few, of_texts
+from gptcore.nlu.readers.own_files import opened
+from gptcore.nlu.readers.text_files import plain_name
+from gptcore.nlu.spec import Dialect
 
 Fields = dict[str, tuple[Any, str]]
 """A field of a task's file -> its value, and the reason where there is one to give."""
 
-_CALLED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_NAMES = {*_CALLED["labels"], *_CALLED["texts"], *itertools.chain(*_CALLED["pairs"])}
 _COUNTED = re.compile(r"(.*?)[ _-]?(\d+|[a-z])")
 _ALIKE = re.compile("duplicate|paraphras|similar|equivalent", re.IGNORECASE)  # in what a symmetric pair's label says
 _NO_LABEL = "-"  # how SNLI writes that its raters did not agree
-_LOOKED_AT = 1000  # rows that tell whether a file has a header
 _LISTED = 20  # labels that a file names; where there are more, its rows do
 _OF_WORDS = ("single", "labels")  # forms of rows with one text
-_SEPARATORS = (";", "|", "#", ",", " ")
-"""What may stand between several labels, the surest first."""
 _READINGS = 60_000  # of rows: few ones are read again (documentation, "Own tasks on real rows")
 _MOST_EPOCHS = 60
 _TIMES = 2  # how often the commonest label stands to the rarest where accuracy says too little
-_BARE = TaskSpec("rows", "", "csv", "single", {}, (), "", (), 0, {}, dialect=Dialect())
-
-
-class Said(NamedTuple):
-    """What a user says of a task; what is empty is told by the rows."""
-
-    label: str = ""
-    """The column of the label."""
-    labels: Sequence[str] = ()
-    """The labels in the order of their classes; rows with others are left out."""
-    form: str = ""
-    texts: Sequence[str] = ()
-    """The columns of the texts."""
-    graded: bool = False
-    """Whether the labels are grades, numbers of which a higher one means more."""
-    dialect: Dialect = Dialect()
-    """How the file is written."""
 
 
 class Unclear(InputError):
@@ -87,7 +65,7 @@ def guess_task(url: str, said: Said = _NOTHING, name: str = "", folder: str = ""
     """
     if is_folder(*file_system(url)) and exists(*file_system(f"{url}/train/state.json")):  # as `datasets` saves splits
         url, folder = f"{url}/train", f"{folder}{url.rpartition('/')[2]}/"
-    rows = _Rows(url, said)
+    rows = Rows(url, said)
     column, why = _label_column(rows, said.label)
     texts = _texts(rows, column, said)
     parts, left_out = _parts(rows, column)
@@ -101,7 +79,7 @@ def guess_task(url: str, said: Said = _NOTHING, name: str = "", folder: str = ""
         "label": (column, why),
         **_answers([*parts.values()], column, FORMS[texts["form"][0]], said),
         **{split: (folder + part.file, left_out if part is rows else "beside it") for split, part in parts.items()},
-        **({} if "dev" in parts else {"holdout": (0.1 if len(rows.rows) >= _LOOKED_AT else 0.2, share)}),
+        **({} if "dev" in parts else {"holdout": (0.1 if len(rows.rows) >= LOOKED_AT else 0.2, share)}),
         **_finetuning(texts["form"][0], len(rows.rows)),
     }
 
@@ -146,124 +124,12 @@ def _name(url: str) -> str:
     return name
 
 
-def _plain(name: str) -> str:
-    return name.strip().casefold()
-
-
-class _Rows:
-    """The rows of a file, and what stands in their columns; one that lies beside the training rows may lack labels."""
-
-    def __init__(self, url: str, said: Said, beside: bool = False) -> None:
-        self.url, self.file, self.headless, self.said = url, url.rpartition("/")[2], False, said
-        self.format, rows = self._read(said.label, beside)
-        self.rows = list(rows)
-        require(self.rows, f"{url}: found no rows, expected two or more")
-        self.names = list(dict.fromkeys(name for row in self.rows[:_LOOKED_AT] for name in row.columns))
-
-    def _read(self, label: str, beside: bool) -> tuple[Format, Iterable[Record]]:
-        """The format, told by what stands in the file, and the rows."""
-        spec = replace(_BARE, format=kind_of(self.url, self.said.dialect.encoding), dialect=self.said.dialect)
-        if spec.format not in ("csv", "tsv"):
-            return spec.format, read_own(self.url, spec)
-        dialect = dialect_of(self.url, spec, _NAMES)
-        dialect = replace(dialect, quoted=dialect.quoted or all(quotes_in(self.url, dialect)))
-        cells = [row for _, row in itertools.islice(cells_of(self.url, dialect), _LOOKED_AT)]
-        require(cells, f"{self.url}: found no rows, expected two or more")
-        names, lone = cells[0], len(cells[0]) == 1 and not beside
-        expected = "commas, semicolons, pipes or tabs between columns, or a JSON object a line"
-        require(not lone, f"{self.url}, line 1: found one column, expected {expected}")
-        plain = sorted(map(_plain, names))
-        columns = zip(
-            *(row for row in cells if len(row) == len(names) and sorted(map(_plain, row)) != plain), strict=True
-        )
-        again = any(name.strip() and name in column for name, column in zip(names, columns, strict=False))
-        known = (label and label in names) or any(_plain(name) in _NAMES - {""} for name in names)
-        self.headless = not known and (again or is_row(names))  # a label stands again, and a column's name does not
-        if self.headless:
-            names = [f"c{number}" for number in range(1, len(names) + 1)]
-        spec = replace(spec, columns=tuple(names) if self.headless else (), dialect=dialect)
-        return spec.format, read_own(self.url, spec)
-
-    def values(self, name: str) -> list[Any]:
-        return [row.columns.get(name) for row in self.rows]
-
-    def texts(self, name: str) -> list[str]:
-        """The texts in a column; the reader tells of rows without."""
-        return [value for value in self.values(name) if isinstance(value, str) and value.strip()]
-
-    def separator(self, name: str) -> str:
-        """What stands between the labels in the cells of a column, most of which are made of a few that recur; empty:
-        cells are one label each.
-        """
-        cells = {value for value in self.values(name) if isinstance(value, str) and value.strip()}
-        for separator in _SEPARATORS:
-            numbers = all(grade_of(cell) is not None for cell in cells)
-            words = separator in ", " and of_texts([*cells])
-            if numbers or words or not any(separator in cell.strip() for cell in cells):
-                continue
-            split = [[part.strip() for part in cell.split(separator) if part.strip()] for cell in cells]
-            parts = {part for cell in split for part in cell}
-            alone = parts <= {cell.strip() for cell in cells} and separator != " "
-            recur = len(parts) < len(cells) and (separator == ";" or alone or 2 * len(parts) <= len(cells))
-            if recur and all(split) and any(len(cell) > 1 for cell in split):
-                return separator
-        return ""
-
-    def several(self, name: str) -> bool:
-        """Whether rows have any number of labels in a column: lists, or texts with something between them."""
-        if self.said.form:
-            return FORMS[self.said.form].several
-        return bool(self.separator(name)) or all(isinstance(value, list) for value in self.values(name))
-
-    def holds_lists(self, name: str) -> bool:
-        """Whether a column's cells are lists or objects, written as text or not."""
-        return all(isinstance(unwritten(value), list | dict) for value in self.values(name)[:_LOOKED_AT])
-
-    def lists(self, label: str) -> list[tuple[str, int]]:
-        """Where each row lists as many texts, and how many."""
-        found = []
-        for name in self.but(label):
-            inner = [path for path in (name, f"{name}.text") if self.holds_lists(name)]
-            for path in inner:
-                listed = [listed_in(row, path)[0] or [] for row in self.rows]
-                texts = all(isinstance(text, str) for texts in listed for text in texts)
-                if texts and len(sizes := {*map(len, listed)}) == 1 and min(sizes) > 1:
-                    found.append((path, min(sizes)))
-        return found
-
-    def labels(self, name: str) -> list[str]:
-        """The labels in a column, in their one spelling; what is none, in Python's."""
-        several, separator = self.several(name), self.separator(name)
-        form = FORMS["labels" if several else "single"]
-        values = (
-            value.split(separator) if several and separator and isinstance(value, str) else value
-            for value in self.values(name)
-        )
-        spelled = [label for value in values for label in form.label_texts(value)]
-        return [label if isinstance(label, str) else repr(label) for label in spelled]
-
-    def numbers(self, name: str) -> list[float]:
-        """The numbers that stand in a column; none where something else does."""
-        given = [grade_of(label) for label in self.labels(name) if label != MISSING]
-        grades = [number for number in given if number is not None and math.isfinite(number)]
-        return grades if len(grades) == len(given) else []
-
-    def grades(self, name: str) -> list[float]:
-        """The numbers of a column that is called after grades, or in which some have a fraction; else none."""
-        numbers = self.numbers(name)
-        return numbers if _plain(name) in _CALLED["grades"] or any(number % 1 for number in numbers) else []
-
-    def but(self, label: str = "") -> list[str]:
-        """The columns besides the label's that do not only number the rows."""
-        return [name for name in self.names if name != label and _plain(name) not in _CALLED["numbering"]]
-
-
-def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
+def _label_column(rows: Rows, given: str) -> tuple[str, str]:
     """The column of the label, and why it is that one."""
     if given:
         require(given in rows.names, f"--label: found {given!r}, {nearest(given, rows.names)}")
         return given, "as --label says"
-    called = [name for name in rows.but() if _plain(name) in _CALLED["labels"]]
+    called = [name for name in rows.but() if plain_name(name) in CALLED["labels"]]
     named = [name for name in called if not of_texts(rows.labels(name))]
     named = named or [name for name in called if few(rows.labels(name), named=True)]
     unnamed = [name for name in rows.but() if few([each for each in rows.labels(name) if each])]
@@ -276,13 +142,13 @@ def _label_column(rows: _Rows, given: str) -> tuple[str, str]:
     raise Unclear(found, "--label", candidates or rows.but())
 
 
-def _texts(rows: _Rows, label: str, said: Said) -> Fields:
+def _texts(rows: Rows, label: str, said: Said) -> Fields:
     """The form, and the columns of the texts."""
     for name in said.texts:
         require(name in rows.names, f"--text: found {name!r}, {nearest(name, rows.names)}")
     texts = [name for name in rows.but(label) if 2 * len(rows.texts(name)) > len(rows.rows)]
-    named = {_plain(name): name for name in texts if not said.texts or name in said.texts}
-    pair = next((pair for pair in _CALLED["pairs"] if {*pair} <= named.keys()), None)
+    named = {plain_name(name): name for name in texts if not said.texts or name in said.texts}
+    pair = next((pair for pair in CALLED["pairs"] if {*pair} <= named.keys()), None)
     asked = FORMS.get(said.form)
     if pair and (asked is None or asked.symmetric_names):
         return _pair([named[name] for name in pair], rows, label, "by their names")
@@ -295,10 +161,10 @@ def _texts(rows: _Rows, label: str, said: Said) -> Fields:
     found = f"{rows.url}: found no choices that {label} names one of"
     require(not (asked and asked.choices), f"{found}, expected another --form")
     texts = [name for name in texts if not rows.numbers(name)]
-    texts = [name for name in texts if of_texts(rows.texts(name)) or _plain(name) in _CALLED["headings"]] or texts
+    texts = [name for name in texts if of_texts(rows.texts(name)) or plain_name(name) in CALLED["headings"]] or texts
     texts = [*said.texts] or texts
     require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
-    several, two = rows.several(label), len(texts) == 2 and not (asked or _plain(texts[0]) in _CALLED["headings"])
+    several, two = rows.several(label), len(texts) == 2 and not (asked or plain_name(texts[0]) in CALLED["headings"])
     if (asked and asked.symmetric_names) or (two and not several):
         require(len(texts) == 2, f"{rows.url}: found the texts {', '.join(texts)}, expected two as --text A,B")
         why = "as --form says" if asked else f"form single with [{_toml(texts)}] joins them"
@@ -317,20 +183,20 @@ def _texts(rows: _Rows, label: str, said: Said) -> Fields:
     return {"form": form, "fields": (fields, why), **apart}
 
 
-def _pair(fields: list[str], rows: _Rows, label: str, why: str) -> Fields:
+def _pair(fields: list[str], rows: Rows, label: str, why: str) -> Fields:
     described: Fields = {"form": ("pair", "two texts with one label"), "fields": (fields, why)}
     if rows.grades(label) or _ALIKE.search(" ".join([label, *set(rows.labels(label))])):
         described["symmetric"] = (True, "neither text is the first one by nature")
     return described
 
 
-def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str]) -> tuple[list[str], str]:
+def _options(rows: Rows, texts: Sequence[str], label: str, labels: Sequence[str]) -> tuple[list[str], str]:
     """The columns of choices: counted ones, one of which the label names in each row; and the column that lists them,
     where one does. Empty: there are none.
     """
     groups: dict[str, dict[int, str]] = defaultdict(dict)
     for name in texts:
-        if counted := _COUNTED.fullmatch(_plain(name)):
+        if counted := _COUNTED.fullmatch(plain_name(name)):
             groups[counted[1]][int(counted[2]) if counted[2].isdecimal() else ord(counted[2])] = name
     candidates = []
     for stem, group in groups.items():
@@ -340,7 +206,7 @@ def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str
     for stem, options, listed in candidates:
         if len(options) < 2 or len(labels) not in (0, len(options)):
             continue
-        spec = replace(_BARE, form="choices", label=label, choices=tuple(options), dialect=Dialect(options=listed))
+        spec = replace(BARE, form="choices", label=label, choices=tuple(options), dialect=Dialect(options=listed))
         try:
             if not labels:
                 there = [opened(row, spec) for row in rows.rows]
@@ -349,18 +215,18 @@ def _options(rows: _Rows, texts: Sequence[str], label: str, labels: Sequence[str
         except InputError:
             called = f"--labels A,B,...: what {label} is where the right one is {', '.join(options)}"
             found = show(sorted(set(rows.labels(label)))[:_LISTED])
-            if listed or stem in _CALLED["options"]:
+            if listed or stem in CALLED["options"]:
                 raise Unclear(f"{rows.url}: {label}: found {found}, expected {called}", "--labels", ()) from None
     return [], ""
 
 
-def _parts(rows: _Rows, label: str) -> tuple[dict[str, _Rows], str]:
+def _parts(rows: Rows, label: str) -> tuple[dict[str, Rows], str]:
     """The training rows; labelled dev and test rows beside a file which is called train; a word on unlabelled ones."""
-    splits, left_out = {"train": rows}, dict[str, _Rows]()
+    splits, left_out = {"train": rows}, dict[str, Rows]()
     for split in ("dev", "test") if "train" in rows.file else ():
-        urls = (rows.url.removesuffix(rows.file) + rows.file.replace("train", word) for word in _CALLED[split])
+        urls = (rows.url.removesuffix(rows.file) + rows.file.replace("train", word) for word in CALLED[split])
         if url := next((url for url in urls if exists(*file_system(url))), ""):
-            other = _Rows(url, rows.said._replace(label=label), beside=True)
+            other = Rows(url, rows.said._replace(label=label), beside=True)
             there = other.names == rows.names if rows.headless else label in other.names
             found = {*other.labels(label)} if there else {MISSING}
             withheld = MISSING in found or (found == {"-1"} and "-1" not in rows.labels(label))
@@ -369,7 +235,7 @@ def _parts(rows: _Rows, label: str) -> tuple[dict[str, _Rows], str]:
     return splits, f"not {names} beside it: labels are missing there" if names else ""
 
 
-def _answers(parts: Sequence[_Rows], label: str, form: Any, said: Said) -> Fields:
+def _answers(parts: Sequence[Rows], label: str, form: Any, said: Said) -> Fields:
     """The labels or the range of grades, the labels that are none, and the metrics.
 
     :param parts: the training rows, and those beside them.
@@ -406,7 +272,7 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, said: Said) -> Field
     if not given and names and MISSING in dropped and not form.several and _is_named_nan(parts, label):
         dropped, there = dropped - {MISSING}, there - {MISSING} | names
         fields.pop("dropped_labels", None)
-    labels = list(given or form.labels_of(_BARE, ((parts[0].rows[0], each) for each in there - dropped)))
+    labels = list(given or form.labels_of(BARE, ((parts[0].rows[0], each) for each in there - dropped)))
     n_labels = f"{place}: found {len(labels):,} different ({show(labels[:_LISTED])})"
     require(2 <= len(labels) <= form.most_labels, f"{n_labels}, expected 2 to {form.most_labels}, or another --label")
     if len(labels) <= _LISTED or given or names or len(parts) > 1:
@@ -415,7 +281,7 @@ def _answers(parts: Sequence[_Rows], label: str, form: Any, said: Said) -> Field
     return fields | (_metrics(counts, labels) if not form.several else {"metrics": (["micro_f1", "accuracy"], "")})
 
 
-def _is_named_nan(parts: Sequence[_Rows], label: str) -> bool:
+def _is_named_nan(parts: Sequence[Rows], label: str) -> bool:
     """Whether "nan" is the name of a class, as of a language: beside other words, where no cell is empty."""
     values = [value for part in parts for value in part.values(label)]
     words = [value for value in values if isinstance(value, str) and value.strip() and value.lower() != "nan"]

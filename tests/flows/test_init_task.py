@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from flows.cli.init_task import init_task
 from flows.cli.main import main
 from gptcore.base.errors import InputError
+from gptcore.nlu.columns import Said
 from gptcore.nlu.examples import Record
 from gptcore.nlu.forms import form_of, label_text
 from gptcore.nlu.forms.form import grade_of
-from gptcore.nlu.guess import Said, guess_task, task_text
+from gptcore.nlu.guess import guess_task, task_text
 from gptcore.nlu.own_rows import own_example
 from gptcore.nlu.own_task import read_own_task
 from gptcore.nlu.readers import iterate
