@@ -183,11 +183,17 @@ def setting_field(kind: type[Any], name: str, where: str, owner: str = "") -> da
 
 
 def checked(value: Any, annotation: str, where: str) -> Any:
-    """``value`` if it fits the annotation ``int``, ``float``, ``bool`` or ``str``, each with ``| None`` or without."""
+    """``value`` if it fits the annotation ``int``, ``float``, ``bool`` or ``str``, or a table of such values
+    (``Mapping[str, float]``), each with ``| None`` or without."""
     accepted: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
     kind, _, optional = annotation.partition(" | ")
     if value is None and optional == "None":
         return None
+    if kind.startswith("Mapping"):
+        if not isinstance(value, Mapping):
+            raise InputError(f"{where} = {value!r:.60}; expected a table")
+        of = kind.removesuffix("]").rpartition(" ")[2]
+        return {str(name): checked(item, of, f"{where}.{name!r}") for name, item in value.items()} or None
     fits = isinstance(value, accepted[kind]) and (kind == "bool" or not isinstance(value, bool))
     if fits and kind == "float":
         fits = abs(value) <= 1e308  # so no NaN, and no integer beyond what a float takes

@@ -62,7 +62,8 @@ class Preset:
         family = FAMILIES[self.family]
         object.__setattr__(self, "corpus", dataclasses.replace(self.corpus, raw=family.raw_text))
         object.__setattr__(self, "tokenizer", dataclasses.replace(self.tokenizer, family=family.name))
-        object.__setattr__(self, "shards", dataclasses.replace(self.shards, sentences=family.sentences))
+        shards = dataclasses.replace(self.shards, sentences=family.sentences, weights=self.corpus.weights)
+        object.__setattr__(self, "shards", shards)
         object.__setattr__(self, "model", _of_family(self.model, family))
 
     def finetune_for(self, task: str) -> FinetuneConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,11 @@ class CorpusConfig:
     decontaminate: str | None = None
     """Leave out documents that hold rows of dev and test sets: the address of a folder of datasets or of a task's file,
     or several with commas between; None: none is left out."""
+    weights: Mapping[str, float] | None = None
+    """How often the training documents of a folder, file or glob below the corpus' root are read, on average, where
+    that is not once: ``{"wiki" = 2.0, "forum/*.jsonl" = 0.5}``; the first that a file matches counts. A whole number
+    repeats each of its documents; the fraction beside it is the share that is read once more, drawn by the documents'
+    hashes. None: each document is read once."""
     strict: bool = False
     """Undecodable bytes: an error that names file and byte offset, instead of replaced and counted."""
     raw: bool = derived(False)
@@ -40,8 +46,8 @@ class CorpusConfig:
     licences cut as ever."""
 
     def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Without the address of datasets: their content is an input of the stage."""
-        return {name: value for name, value in values.items() if name != "decontaminate"}
+        """Without the address of datasets, whose content is an input of the stage, and weights, which are of shards."""
+        return {name: value for name, value in values.items() if name not in ("decontaminate", "weights")}
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,5 @@ class ShardConfig:
     """Upper bound of one file, in tokens (32 MB of uint16)."""
     sentences: bool = derived(False)
     """For a family that is pre-trained on sentences: the separator stands behind each of them."""
+    weights: Mapping[str, float] | None = derived(None)
+    """Those of the corpus' files."""

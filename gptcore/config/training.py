@@ -22,6 +22,7 @@ SHORTEST = 8  # tokens of a sequence of two segments: below, there is no room fo
 LONGEST_NGRAM = 16
 PRECISIONS = ("auto", "float32", "bfloat16")
 POOLINGS = ("last", "mean")
+CLASS_WEIGHTS = ("balanced",)
 NGRAM_PIECES = 5
 """The longest n-grams that a task's model may have beside its network."""
 SELECTIONS = {
@@ -281,6 +282,9 @@ class FinetuneConfig(TrainingConfig):
     """The rank of the products that are learnt beside the network's matrices, which then stay as they are, as all of it
     does but for the linear layer (Hu et al. 2022): for networks that are too large to train whole. None or 0: the
     network itself is trained."""
+    class_weights: str | None = setting(None, among=CLASS_WEIGHTS, off="")
+    """What a training row's loss counts, of tasks whose rows have one of several labels. balanced: the rarer its label
+    is, the more, so that each label's rows count as much together as any other's. None or "": every row counts 1."""
     taught: bool = False
     """Whether the teacher's predictions are learnt in the labels' place, of the teacher that was fine-tuned on the task
     with seed 0 (TinyBERT, section 3.2)."""
@@ -308,6 +312,7 @@ class FinetuneConfig(TrainingConfig):
         apart: dict[str, dict[str, object]] = {
             "from_task": {"pretrained": True, "n_transfer": None, "original": False},
             "ngrams": {"original": False},
+            "class_weights": {"taught": False},
             "taught": {"pretrained": True, "original": False, "from_task": None, "lm_coef": 0.0, "layer_decay": None},
         }
         for name, others in apart.items():

@@ -23,7 +23,8 @@ from gptcore.config import ShardConfig
 from gptcore.data.masking import PieceTable
 from gptcore.data.packing import pack_shards
 from gptcore.data.shards import Numbers, Shards, Tokens, token_dtype, write_index, write_shards
-from gptcore.text.parts import part_files, read_part
+from gptcore.text.mixing import copies, weight_of
+from gptcore.text.parts import part_files, read_part, read_sources
 from gptcore.text.spacy_words import split_sentences
 from gptcore.text.tokenizer import Tokenizer
 
@@ -76,6 +77,8 @@ def encode_corpus(
         folders = [job.out for job in jobs if job.split == split]
         sizes = (tokenizer.n_vocab, n_documents[split], config.max_tokens)
         index = pack_shards(folders, lengths[split], out / split, work, *sizes, map)
+        if config.weights and split == "train":
+            index = _mixed(out / split, index, read_sources(corpus), config.weights)
         splits[split] = {"n_tokens": index["n_tokens"], "n_documents": index["n_documents"]}
     shutil.rmtree(work)
     if config.sentences:
@@ -83,6 +86,19 @@ def encode_corpus(
     meta = {"tokenizer_digest": tokenizer.digest, "n_vocab": tokenizer.n_vocab, "splits": splits}
     write_json_atomic(out / META_FILE, meta)
     return meta
+
+
+def _mixed(
+    folder: Path, index: Mapping[str, Any], sources: Mapping[str, str], weights: Mapping[str, float]
+) -> dict[str, Any]:
+    """The index of a folder of shards, written anew, by which documents are read as often as the weights say.
+
+    :param sources: document -> the file that it came from.
+    """
+    of = {document: weight_of(source, weights) for document, source in sources.items()}
+    skipped, again, n_tokens, n_documents = Shards(folder).repeated(lambda each: copies(each, of[each]))
+    files = [{**entry, **({"skip": rows} if rows else {})} for entry, rows in zip(index["files"], skipped, strict=True)]
+    return write_index(folder, index["n_vocab"], n_documents, files, n_tokens, again)
 
 
 @dataclass(frozen=True)
@@ -172,8 +188,10 @@ class Piece:
     """Split -> what its index.json holds."""
     dropped: frozenset[str] = frozenset()
     """Documents to leave out."""
+    weight: float = 1.0
+    """How often each of its training documents is read, on average."""
     folder: Path | None = None
-    """Where it can be read; needed only where documents are dropped."""
+    """Where it can be read; needed only where not every document is read once."""
 
 
 def compose_shards(pieces: Sequence[Piece], out: Path, tokenizer_digest: str, n_vocab: int) -> dict[str, Any]:
@@ -184,32 +202,31 @@ def compose_shards(pieces: Sequence[Piece], out: Path, tokenizer_digest: str, n_
     splits = {}
     for split in SPLITS:
         files: list[dict[str, Any]] = []
-        n_tokens = n_documents = 0
+        again: list[int] = []
+        n_tokens = n_documents = n_rows = 0
         for piece in pieces:
-            index = piece.indices[split]
-            skipped, tokens, documents = _left_out(piece, split) if piece.dropped else ({}, 0, 0)
-            for entry in index["files"]:
-                skip = {"skip": skipped[entry["name"]]} if entry["name"] in skipped else {}
+            index, weight = piece.indices[split], piece.weight if split == "train" else 1.0
+            skipped: list[list[int]] = [[]] * len(index["files"])
+            repeated: list[int] = []
+            tokens, documents = index["n_tokens"], index["n_documents"]
+            if piece.dropped or weight != 1:
+                assert piece.folder is not None, "a piece whose documents are not read once each has a folder"
+                often = partial(_copies_in, piece.dropped, weight)
+                skipped, repeated, tokens, documents = Shards(piece.folder / split).repeated(often)
+            for entry, rows in zip(index["files"], skipped, strict=True):
+                skip = {"skip": rows} if rows else {}
                 files.append({**entry, "name": f"../{piece.place}/{split}/{entry['name']}", **skip})
-            n_tokens += index["n_tokens"] - tokens
-            n_documents += index["n_documents"] - documents
+            again += [n_rows + row for row in repeated]
+            n_rows += sum(entry["n_rows"] for entry in index["files"]) - sum(map(len, skipped))
+            n_tokens += tokens
+            n_documents += documents
         (out / split).mkdir(parents=True, exist_ok=True)
-        write_index(out / split, n_vocab, n_documents, files, n_tokens)
+        write_index(out / split, n_vocab, n_documents, files, n_tokens, again)
         splits[split] = {"n_tokens": n_tokens, "n_documents": n_documents}
     meta = {"tokenizer_digest": tokenizer_digest, "n_vocab": n_vocab, "splits": splits}
     write_json_atomic(out / META_FILE, meta)
     return meta
 
 
-def _left_out(piece: Piece, split: str) -> tuple[dict[str, list[int]], int, int]:
-    """File -> rows of dropped documents; how many tokens, and documents, those are."""
-    assert piece.folder is not None, "a piece with dropped documents has a folder"
-    shards, skipped, first = Shards(piece.folder / split), {}, 0
-    names = np.array([shards.document(row) for row in range(shards.n_rows)], object)
-    gone = np.isin(names, list(piece.dropped))
-    for entry in piece.indices[split]["files"]:
-        rows = np.flatnonzero(gone[first : first + entry["n_rows"]])
-        if len(rows):
-            skipped[entry["name"]] = rows.tolist()
-        first += entry["n_rows"]
-    return skipped, int(shards.lengths[gone].sum()), len(set(names[gone]))
+def _copies_in(dropped: frozenset[str], weight: float, document: str) -> int:
+    return 0 if document in dropped else copies(document, weight)

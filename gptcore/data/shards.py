@@ -6,12 +6,13 @@ or uint32 where the vocabulary needs it). A document is one row, unless it is lo
 goes on in further rows, parts 1, 2, ... For families that read sentences, a document's tokens have a separator behind
 each of its sentences (:mod:`gptcore.data.encode`).
 
-The index of a composed folder names files of other folders, relative to itself, and the rows of them to ``skip``.
+The index of a composed folder names files of other folders, relative to itself, and the rows of them to ``skip``. Rows
+that are read ``again`` come behind all others, as often as the index lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,16 +72,22 @@ def write_shards(
 
 
 def write_index(
-    folder: Path, n_vocab: int, n_documents: int, files: Sequence[dict[str, Any]], n_tokens: int | None = None
+    folder: Path,
+    n_vocab: int,
+    n_documents: int,
+    files: Sequence[dict[str, Any]],
+    n_tokens: int | None = None,
+    again: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Write, last, what a folder of shards holds; returns what index.json then says.
 
     :param files: an entry each, in order, as :func:`write_file` returns it.
-    :param n_tokens: the tokens that are read, where rows of the files are skipped; None: all of theirs.
+    :param n_tokens: the tokens that are read, where rows of the files are skipped or read again; None: all of theirs.
+    :param again: numbers of rows that are read once more behind all rows.
     """
     read = sum(file["n_tokens"] for file in files) if n_tokens is None else n_tokens
     index = {"n_vocab": n_vocab, "dtype": token_dtype(n_vocab).name, "n_tokens": read}
-    index |= {"n_documents": n_documents, "files": [*files]}
+    index |= {"n_documents": n_documents, "files": [*files], **({"again": [*again]} if again else {})}
     write_json_atomic(folder / INDEX_FILE, index)
     return index
 
@@ -154,26 +161,27 @@ class Shards:
         self.n_documents = index["n_documents"]
         self._documents: list[pa.Array] = []
         self._values: list[Tokens] = []  # one flat array a file
-        file_of, starts, lengths, parts = [], [], [], []
+        file_of, places, starts, lengths, parts = [], [], [], [], []
         for number, entry in enumerate(index["files"]):
             batch = _open_file(self.folder / entry["name"], entry)
-            documents, lists = batch.column("document"), batch.column("tokens")
+            lists = batch.column("tokens")
             offsets = numbers(lists.offsets)
-            kept: Any = slice(None)
-            if skipped := entry.get("skip"):
-                kept = np.delete(np.arange(len(batch)), skipped)
-                documents = documents.take(pa.array(kept))
-            self._documents.append(documents)
+            kept = np.delete(np.arange(len(batch)), np.asarray(entry.get("skip", ()), np.int64))
+            self._documents.append(batch.column("document"))
             self._values.append(numbers(lists.values))
+            places.append(kept)
             parts.append(numbers(batch.column("part"))[kept])
-            file_of.append(np.full(len(documents), number, np.int32))
+            file_of.append(np.full(len(kept), number, np.int32))
             starts.append(offsets[:-1].astype(np.int64)[kept])
             lengths.append(np.diff(offsets).astype(np.int64)[kept])
-        self._file = _concatenate(file_of, np.int32)  # [n_rows]
-        self._start = _concatenate(starts, np.int64)  # [n_rows] first token, in its file
-        self._part = _concatenate(parts, np.int32)  # [n_rows]
-        self.lengths = _concatenate(lengths, np.int64)
-        self._first_row = np.concatenate([[0], np.cumsum([len(rows) for rows in file_of])])  # of each file
+        n_rows = sum(map(len, places))
+        again = np.asarray(index.get("again", ()), np.int64)
+        read = np.concatenate([np.arange(n_rows), again]) if len(again) else slice(None)
+        self._file = _concatenate(file_of, np.int32)[read]  # [n_rows]
+        self._place = _concatenate(places, np.int64)[read]  # [n_rows] in its file
+        self._start = _concatenate(starts, np.int64)[read]  # [n_rows] first token, in its file
+        self._part = _concatenate(parts, np.int32)[read]  # [n_rows]
+        self.lengths = _concatenate(lengths, np.int64)[read]
 
     @property
     def n_rows(self) -> int:
@@ -203,23 +211,38 @@ class Shards:
 
     def document(self, row: int) -> str:
         """Name (content hash) of the document that a row belongs to."""
-        number = self._file[row]
-        name: str = self._documents[number][int(row - self._first_row[number])].as_py()
+        name: str = self._documents[self._file[row]][int(self._place[row])].as_py()
         return name
 
     def places_of(self, token: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Every place of an id, in order: its row, and where in the row. int64 [N] each."""
-        rows, offsets = [], []
+        rows, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for number, values in enumerate(self._values):
-            its = slice(*self._first_row[number : number + 2])
-            if not len(starts := self._start[its]):
-                continue
-            flat = np.flatnonzero(values == token)
-            row = np.searchsorted(starts, flat, side="right") - 1
-            kept = (row >= 0) & (flat - starts[row] < self.lengths[its][row])  # not of rows that are skipped
-            rows.append(row[kept] + self._first_row[number])
-            offsets.append((flat - starts[row])[kept])
-        return _concatenate(rows, np.int64), _concatenate(offsets, np.int64)
+            its = np.flatnonzero(self._file == number)
+            starts = self._start[its]
+            found = np.flatnonzero(values == token)
+            first, end = np.searchsorted(found, [starts, starts + self.lengths[its]])  # of each row's places among all
+            counts = end - first
+            row = np.repeat(np.arange(len(its)), counts)
+            place = np.arange(len(row)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+            rows.append(its[row])
+            offsets.append(found[place] - starts[row])
+        row, offset = np.concatenate(rows), np.concatenate(offsets)
+        order = np.argsort(row, kind="stable")  # rows that are read again are of any file
+        return row[order], offset[order]
+
+    def repeated(self, copies: Callable[[str], int]) -> tuple[list[list[int]], list[int], int, int]:
+        """What an index says where documents are read as often as ``copies`` of their name says: of each file the rows
+        to ``skip``; the rows to read ``again``; then the tokens and the documents of all.
+
+        :param copies: 0: the document is not read.
+        """
+        often = np.array([copies(self.document(row)) for row in range(self.n_rows)], np.int64)
+        skipped = [self._place[(self._file == number) & (often == 0)].tolist() for number in range(len(self._values))]
+        kept = often[often > 0]
+        again = [np.flatnonzero(kept > already) for already in range(1, often.max(initial=1))]
+        n_documents = int(often[self._part == 0].sum())
+        return skipped, _concatenate(again, np.int64).tolist(), int((self.lengths * often).sum()), n_documents
 
     @property
     def document_numbers(self) -> npt.NDArray[np.int64]:

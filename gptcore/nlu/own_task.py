@@ -126,6 +126,11 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     given.check_all_read()
     replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value
     spec = _with_metrics(_with_labels(_told(_fitting(given, _with_options(spec))), given), given)
+    classes = not (form.several or form.choices or spec.score_range)
+    found = finetune.get("class_weights")
+    given.require(
+        classes or not found, "finetune.class_weights", found, "none but where a row has one of several labels"
+    )
     return Task(_with_positive(spec, positive, given), finetune)
 
 

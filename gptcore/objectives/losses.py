@@ -89,6 +89,16 @@ def task_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels)
 
 
+def weighted_task_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """L2 of which an example has a share: the mean over examples of weight times cross-entropy, in float32.
+
+    :param logits: [B, K].
+    :param labels: [B] int64 class indices.
+    :param weights: [B] float32, whose mean over all training rows is 1.
+    """
+    return (F.cross_entropy(logits.float(), labels, reduction="none") * weights).mean()
+
+
 def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """The mean over examples and labels of the binary cross-entropy, in float32, where an example has any number.
 

@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.data.feed import POOL_BATCHES, BucketedBatches, MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.classifier import Classifier
+from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import MARKS, TaskBatch
-from gptcore.nlu.rows import Rows
-from gptcore.objectives.losses import combined_loss, fused_language_model_loss, sequence_weights
+from gptcore.nlu.rows import Rows, TaskRows
+from gptcore.objectives.losses import combined_loss, fused_language_model_loss, sequence_weights, weighted_task_loss
 
 _MICRO_TOKENS = 8192
 """Padded tokens that go through the network at once: a RACE batch at paper size has 65 536. The update is the
@@ -39,6 +41,7 @@ class FinetuneData:
         self._repeats = repeats
         self._with_lm = config.lm_coef != 0.0
         pool_batches = 1 if config.original else POOL_BATCHES
+        self._weights = class_weights(rows) if config.class_weights else None
         self._batches = BucketedBatches(rows.sizes, config.batch_size, config.seed, pool_batches)
         self._epoch: tuple[int, list[NDArray[np.int64]]] = (-1, [])
         self.batches_per_epoch = self._batches.batches_per_epoch
@@ -49,7 +52,10 @@ class FinetuneData:
         micro_batches, n_tokens = [], 0
         for part in _within(self._rows.sizes[chosen], _MICRO_TOKENS):
             batch = self._rows.batch(chosen[part])
-            micro_batches.append(pack(batch, len(batch.tokens) / len(chosen), self._with_lm, self._repeats))
+            packed = pack(batch, len(batch.tokens) / len(chosen), self._with_lm, self._repeats)
+            if self._weights is not None:
+                packed["label_weights"] = self._weights[packed["labels"]]  # (B,)
+            micro_batches.append(packed)
             n_tokens += batch.n_tokens
         return Update(micro_batches, n_tokens)
 
@@ -62,6 +68,20 @@ class FinetuneData:
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._batches.epoch(epoch))
         return self._epoch[1][at]
+
+
+def class_weights(rows: Rows) -> Tensor:
+    """What each class's rows count, (K,) float32: all classes' rows the same together, and a row 1 on average.
+
+    :raises InputError: rows that have no label, or several, or a grade, a choice or places.
+    """
+    spec, form = rows.reader.spec, form_of(rows.reader.spec)
+    if not isinstance(rows, TaskRows) or form.several or form.choices or spec.score_range:
+        expected = "a task each of whose rows has one of several labels"
+        raise InputError(f"finetune.class_weights = 'balanced': found the task {spec.name}, expected {expected}")
+    counts = np.bincount(rows.labels.astype(np.int64), minlength=len(spec.labels))
+    weights = len(rows) / np.maximum(counts, 1) / np.count_nonzero(counts)
+    return torch.from_numpy(weights.astype(np.float32))
 
 
 def _within(sizes: NDArray[np.int64], budget: int) -> list[slice]:
@@ -117,7 +137,10 @@ def finetune_objective(model: Classifier, lm_coef: float) -> Objective:
     def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         marks = {name: batch[name] for name in MARKS if name in batch}
         logits, for_lm = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"), **marks)
-        task = model.loss(logits, batch["labels"]) * batch["share"]
+        if (weights := batch.get("label_weights")) is None:
+            task = model.loss(logits, batch["labels"]) * batch["share"]
+        else:
+            task = weighted_task_loss(logits, batch["labels"], weights) * batch["share"]
         if for_lm is None:
             return task, {"loss": task, "task_loss": task}
         states, table = for_lm

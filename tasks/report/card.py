@@ -167,6 +167,16 @@ def ngrams_note(result: Mapping[str, Any]) -> str:
     )
 
 
+def weights_note(finetune: Mapping[str, Any]) -> str:
+    """That rows did not count the same in the loss; empty where they did.
+
+    :param finetune: the recorded settings of its fine-tuning.
+    """
+    if not finetune.get("class_weights"):
+        return ""
+    return "In the loss the rows of each label counted as much together as those of any other, however few they are."
+
+
 def decision_note(result: Mapping[str, Any], spec: TaskSpec) -> str:
     """How far its probabilities are moved from those that the loss asks for; empty where they are not."""
     moved = result.get("decision_shift")
@@ -277,6 +287,7 @@ def write_pretrained_card(
         "words": read.words,
         **({"files": read.kinds_of_files} if read.kinds_of_files else {}),
         "training tokens": training_tokens,
+        **{f"read of {pattern}": f"{weight:g} times" for pattern, weight in (encoded.weights or {}).items()},
         "held-out tokens": encoded.splits["validation"].n_tokens,
         "vocabulary": encoded.n_vocab,
         "corpus": corpus.short,
@@ -316,7 +327,8 @@ def write_finetuned_card(
         rows[f"{split} rows"] = f"{counts.rows:,}{of}"
     data = {**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)}
     training = {**_cost(result), "best epoch": result["best_epoch"], **flatten(settings)}
-    notes = [*origin, from_task_note(tuning), ngrams_note(result), selection_note(tuning, result["rows"])]
+    notes = [*origin, from_task_note(tuning), weights_note(tuning), ngrams_note(result)]
+    notes += [selection_note(tuning, result["rows"]), decision_note(result, spec)]
     _write(
         folder,
         "finetuned.md",
@@ -324,7 +336,7 @@ def write_finetuned_card(
         spec=spec,
         form=form_of(spec),
         words_too=bool(tuning.get("words") and form_of(spec).word_reader),
-        notes=[note for note in (*notes, decision_note(result, spec)) if note],
+        notes=list(filter(None, notes)),
         published=[f"{column} {value}" for column, value in spec.paper.items() if value is not None],
         findings=[*([spec.note] if spec.note and not synthetic else []), *(dataset.findings if spec.own else ())],
         collapsed=result["majority_collapse"],

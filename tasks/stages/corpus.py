@@ -25,6 +25,7 @@ from gptcore.data.shards import Shards
 from gptcore.evaluation.held_rows import rows_and_search
 from gptcore.evaluation.ngram import ngram_perplexity
 from gptcore.text.corpus import build_corpus
+from gptcore.text.mixing import check_weights
 from gptcore.text.parts import read_corpus
 from gptcore.text.sources import RawCorpus, fingerprint, local_path
 from gptcore.text.tokenizer import Tokenizer
@@ -74,6 +75,7 @@ def clean_corpus(store: Store, raw: RawCorpus, config: CorpusConfig, dask_addres
 
     :raises InputError: an unreadable source, or nothing left after filtering.
     """
+    check_weights(config.weights, (source.name for source in raw.sources))
     with FileDigests() as digests:
         sources = sha256_json(fingerprint(raw.sources, digests.sha256, config.encoding))
     rows, search = rows_and_search(config.decontaminate)
@@ -165,7 +167,7 @@ def encode_shards(
         with partition_map(dask_address, shared=out, small=small) as parallel:
             report = encode_corpus(folder, loaded, out, config, map=parallel, progress=done)
         require_validation(report)
-        return report
+        return {**report, **({"weights": config.weights} if config.weights else {})}
 
     return build(store, recipe, produce, "shards", shards_made).artifact
 
@@ -191,9 +193,10 @@ def local_shards(store: Store, shards: Artifact) -> Path:
 
 
 def shards_made(counts: Mapping[str, Any]) -> str:
-    splits = ShardsCounts.parse(counts).splits
-    train, validation = (splits[name].n_tokens for name in ("train", "validation"))
-    return f"{amount(train)} tokens to train on, {amount(validation)} held out"
+    shards = ShardsCounts.parse(counts)
+    train, validation = (shards.splits[name].n_tokens for name in ("train", "validation"))
+    mixed = "".join(f", {pattern} x {weight:g}" for pattern, weight in (shards.weights or {}).items())
+    return f"{amount(train)} tokens to train on{mixed}, {amount(validation)} held out"
 
 
 SMALL = 8_000_000

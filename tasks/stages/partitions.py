@@ -31,6 +31,7 @@ from gptcore.data.masking import PieceTable
 from gptcore.data.shards import INDEX_FILE
 from gptcore.evaluation.held_rows import rows_and_search
 from gptcore.text.corpus import grouped, require_training_text
+from gptcore.text.mixing import check_weights, weight_of
 from gptcore.text.partition import DOCUMENTS, Partition, clean_partition, compose
 from gptcore.text.sources import RawCorpus, Source, fingerprint, local_path
 from tasks.jobs.parallel import partition_map
@@ -66,6 +67,7 @@ def clean_partitions(store: Store, raw: RawCorpus, config: CorpusConfig, dask_ad
             f"corpus {raw.url}: {len(sources):,} files; by partition (--tokenizer) at most {MOST:,}, "
             "so pack small ones into .jsonl files that stay as they are"
         )
+    check_weights(config.weights, (source.name for source in sources))
     with FileDigests() as digests:
         prints = fingerprint(sources, digests.sha256, config.encoding)
     settings = recorded(config)
@@ -146,7 +148,8 @@ def encode_partitions(
     counts = TokenizerCounts.of(store, tokenizer)
     digest, settings = counts.tokenizer_digest, recorded(config)
     texts = [store.artifact(CORPUS_PART, entry["part"]) for entry in listed]
-    recipes = [recipe_of(SHARDS_PART, settings, {"text": text, "tokenizer": digest}) for text in texts]
+    alone = recorded(replace(config, weights=None))  # which are of the whole
+    recipes = [recipe_of(SHARDS_PART, alone, {"text": text, "tokenizer": digest}) for text in texts]
     parts = [store.artifact(recipe.stage, recipe.digest) for recipe in recipes]
     recipe = recipe_of("shards", settings, {"corpus": corpus, "tokenizer": tokenizer, **_named(parts)})
 
@@ -162,12 +165,14 @@ def encode_partitions(
             for job, _ in zip(jobs, parallel(encode, jobs), strict=True):
                 done(len(job))
         dropped = [frozenset(entry["dropped"]) for entry in listed]
-        pieces = _each(partial(_piece, store), list(zip(parts, dropped, strict=True)))
+        weights = [weight_of(entry["source"], config.weights or {}) for entry in listed]
+        pieces = _each(partial(_piece, store), list(zip(parts, dropped, weights, strict=True)))
         if config.sentences:
             PieceTable.of(tokenizer_in(store.local(tokenizer), digest)).save(out)
         report = compose_shards(pieces, out, digest, counts.n_vocab)
         require_validation(report)
-        return {**report, "partitions": {"all": len(parts), "encoded": len(missing)}}
+        weighed = {"weights": config.weights} if config.weights else {}
+        return {**report, **weighed, "partitions": {"all": len(parts), "encoded": len(missing)}}
 
     return build(store, recipe, produce, "shards", shards_made).artifact
 
@@ -212,12 +217,12 @@ def _missing(store: Store, needed: Mapping[T, Recipe]) -> list[T]:
     return [item for item, artifact in zip(needed, kept, strict=True) if artifact is None]
 
 
-def _piece(store: Store, part_and_dropped: tuple[Artifact, frozenset[str]]) -> Piece:
-    part, dropped = part_and_dropped
+def _piece(store: Store, known: tuple[Artifact, frozenset[str], float]) -> Piece:
+    part, dropped, weight = known
     indices = {split: json.loads(store.read(part, f"{split}/{INDEX_FILE}")) for split in SPLITS}
     # two folders up is where a store, and its copy on another machine, has all stages
     place = f"../../{part.stage}/{part.digest}"
-    return Piece(place, indices, dropped, store.local(part) if dropped else None)
+    return Piece(place, indices, dropped, weight, store.local(part) if dropped or weight != 1 else None)
 
 
 def _local_folder(store: Store) -> Path | None:

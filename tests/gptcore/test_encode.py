@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import pickle
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,11 +21,12 @@ from gptcore.base.files import read_json, sha256_file, write_json_atomic
 from gptcore.config import CorpusConfig, ShardConfig
 from gptcore.data.encode import encode_corpus, encode_partition
 from gptcore.data.masking import PieceTable
-from gptcore.data.shards import Shards, token_dtype, write_shards
+from gptcore.data.shards import Shards, token_dtype, write_index, write_shards
 from gptcore.text import parts as raw
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.corpus import build_corpus
+from gptcore.text.mixing import check_weights, copies, weight_of
 from gptcore.text.parts import raw_rows, read_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.wordpiece import WordPieceTokenizer
@@ -120,6 +122,45 @@ def test_documents_longer_than_a_shard_keep_their_order(corpus, tmp_path):
     assert cut.n_rows > whole.n_rows == whole.n_documents == cut.n_documents
     joined = [(name, [token for row in rows for token in row]) for name, rows in cut.documents()]
     assert joined == [(name, rows[0].tolist()) for name, rows in whole.documents()]
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=7), min_size=1, max_size=5), st.data())
+@settings(max_examples=50, deadline=None)
+def test_documents_are_read_as_often_as_is_asked_for(tmp_path_factory, tokens, data):
+    often = {str(name): data.draw(st.integers(0, 3)) for name in range(len(tokens))}
+    folder = tmp_path_factory.mktemp("shards")
+    documents = [(str(name), [ids]) for name, ids in enumerate(tokens)]
+    index = write_shards(documents, folder, n_vocab=5, max_tokens=6)
+    skipped, again, n_tokens, n_documents = Shards(folder).repeated(often.__getitem__)
+    files = [{**entry, "skip": rows} for entry, rows in zip(index["files"], skipped, strict=True)]
+    write_index(folder, 5, n_documents, files, n_tokens, again)
+    mixed = Shards(folder)
+    assert mixed.n_tokens == n_tokens == mixed.lengths.sum() == sum(len(t) * often[n] for n, [t] in documents)
+    assert mixed.n_documents == n_documents == sum(often.values())
+    found = Counter((name, *np.concatenate(rows)) for name, rows in mixed.documents())
+    assert found == +Counter({(name, *ids): often[name] for name, [ids] in documents})
+    for token in range(5):
+        places = [
+            (row, at) for row in range(mixed.n_rows) for at, each in enumerate(mixed.tokens(row)) if each == token
+        ]
+        assert [*zip(*map(np.ndarray.tolist, mixed.places_of(token)), strict=True)] == places
+
+
+def test_the_first_weight_that_a_file_matches_counts_and_its_fraction_is_drawn_by_documents(tmp_path):
+    weights = {"wiki": 2.0, "*/old.txt": 0.25, "forum/*.jsonl": 1.5}
+    sources = ["wiki/old.txt", "forum/old.txt", "forum/a/b.jsonl", "wiki.txt"]
+    assert [weight_of(source, weights) for source in sources] == [2.0, 0.25, 1.5, 1.0]
+    drawn = [copies(hashlib.sha256(bytes([n, n])).hexdigest(), 1.25) for n in range(256)]
+    assert set(drawn) == {1, 2}
+    assert 40 < drawn.count(2) < 90
+    assert {copies(name, 3.0) for name in "abcdef"} == {3}
+    check_weights(weights, sources)
+    for wrong, said in (
+        ({"wikis": 2.0}, "no file of the corpus matches 'wikis'; .*wiki"),
+        ({"wiki": 0.0}, "more than 0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_weights(wrong, sources)
 
 
 def test_training_text_is_needed_and_no_validation_text_gives_empty_shards(tmp_path):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,11 @@ def network(world, task, **settings):
 # Losses ---------------------------------------------------------------------------------------------------------------
 
 
-def plain_l3(model, batch, lm_coef):
-    """Equation 5, one example, one sequence and one token at a time."""
+def plain_l3(model, batch, lm_coef, counts=None):
+    """Equation 5, one example, one sequence and one token at a time.
+
+    :param counts: label -> all training rows that have it, where each label's count the same together.
+    """
     form, tasks, lms = model.form, [], []
     for tokens, targets, ends, label in zip(
         batch.tokens, batch.lm_targets, batch.clf_position, batch.labels, strict=True
@@ -102,15 +106,22 @@ def plain_l3(model, batch, lm_coef):
             lms.append(-sum(log_probs[at, wanted[at]] for at in real) / len(real))
         logits = torch.cat([model.head(s) for s in states]) if form == "choices" else model.head(sum(states))
         log_probs = torch.log_softmax(logits, -1)
-        tasks.append(-log_probs[label] if label.ndim == 0 else -(label * log_probs).sum())
+        share = sum(counts.values()) / len(counts) / counts[int(label)] if counts else 1
+        tasks.append(share * (-log_probs[label] if label.ndim == 0 else -(label * log_probs).sum()))
     return sum(tasks) / len(tasks) + lm_coef * sum(lms) / len(lms)
 
 
 @pytest.mark.parametrize("micro_tokens", [10_000, 28])
-@pytest.mark.parametrize("task", ["sst2", "rte", "stsb", "storycloze"])
-def test_loss_and_gradients_equal_the_plain_twin_however_the_batch_is_cut(world, task, micro_tokens, monkeypatch):
+@pytest.mark.parametrize(
+    ("task", "weights"),
+    [("sst2", None), ("sst2", "balanced"), ("rte", None), ("stsb", None), ("storycloze", None)],
+)
+def test_loss_and_gradients_equal_the_plain_twin_however_the_batch_is_cut(
+    world, task, weights, micro_tokens, monkeypatch
+):
     monkeypatch.setattr(task_objective, "_MICRO_TOKENS", micro_tokens)
-    rows, config = rows_of(world, task), FinetuneConfig(batch_size=6, lm_coef=0.5)
+    rows, config = rows_of(world, task), FinetuneConfig(batch_size=6, lm_coef=0.5, class_weights=weights)
+    counts = Counter(map(int, rows.labels)) if weights else None
     model = network(world, task).eval()
     data = task_objective.FinetuneData(rows, config)
     update = data.update(3)
@@ -127,13 +138,19 @@ def test_loss_and_gradients_equal_the_plain_twin_however_the_batch_is_cut(world,
 
     chosen = [rows.names.index(name) for name in data.documents(3)]
     whole = rows.batch(chosen)
-    expected = plain_l3(model, whole, 0.5)
+    expected = plain_l3(model, whole, 0.5, counts)
     expected.backward()
     assert total == pytest.approx(expected.item(), rel=1e-5)
     assert parts == pytest.approx(total, rel=1e-6)
     assert update.n_tokens == int((whole.clf_position + 1).sum())
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("task", ["stsb", "storycloze"])
+def test_rows_without_one_of_several_labels_have_no_weights(world, task):
+    with pytest.raises(InputError, match=f"found the task {task}, expected a task each of whose rows has one"):
+        FinetuneData(rows_of(world, task), FinetuneConfig(class_weights="balanced"))
 
 
 def test_without_the_auxiliary_objective_the_vocabulary_is_never_multiplied(world, tmp_path, monkeypatch):

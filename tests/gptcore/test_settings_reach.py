@@ -67,6 +67,7 @@ ELSEWHERE = {
         "layer_lr",
         "augmentation",
     ),  # need a teacher: papers/students
+    "class_weights",  # nothing of grades: tests/gptcore/test_finetune.py
     "lora_rank",  # tests/gptcore/test_finetune.py
     "ngrams",  # is fitted once the network is trained: tests/gptcore/test_ngrams.py
     "layer_decay_original",  # nothing without the decay: tests/gptcore/test_optim.py

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -28,7 +29,7 @@ from gptcore.text.corpus import build_corpus
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.text.wordpiece import WordPieceTokenizer
-from tasks.stages.corpus import clean_corpus, local_shards, publish_report
+from tasks.stages.corpus import clean_corpus, encode_shards, local_shards, publish_report
 from tasks.stages.partitions import clean_partitions, encode_partitions, is_one_split
 from tasks.stages.stage import VERSIONS
 from tasks.stages.tokenizer import pin_tokenizer
@@ -112,6 +113,28 @@ def documents(folder: Path) -> list[tuple[str, str, list[int]]]:
 def files(store: Store, artifact: Artifact) -> dict[str, bytes]:
     folder = store.local(artifact)
     return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"}
+
+
+def test_weights_mix_partitions_as_they_mix_an_undivided_build(books: Path, vocabulary: str, tmp_path: Path) -> None:
+    store, weights = Store(tmp_path / "store"), {"b[01].txt": 3.0, "b*": 2.0}
+    by_partition(store, books, vocabulary)  # at first without any
+    tokenizer, weighed = pin_tokenizer.fn(store, vocabulary, WORDS), replace(CONFIG, weights=weights)
+    raw, shards = RawCorpus.at(str(books)), replace(SHARDS, weights=weights)
+    found = []
+    for clean, encode in ((clean_partitions, encode_partitions), (clean_corpus, encode_shards)):
+        made = encode.fn(store, clean.fn(store, raw, weighed), tokenizer, shards)
+        found.append(Counter((split, name, *ids) for split, name, ids in documents(local_shards(store, made))))
+        counts = store.manifest(made)["counts"]
+        assert counts["weights"] == weights
+        assert counts["splits"]["train"]["n_documents"] == sum(
+            n for (split, *_), n in found[-1].items() if split == "train"
+        )
+    assert found[0] == found[1]
+    often = {name: n for (split, name, *_), n in found[0].items() if split == "train"}
+    assert {*often.values()} == {1, 2, 3}
+    assert all(n == 1 for (split, *_), n in found[0].items() if split == "validation")
+    with pytest.raises(InputError, match=r"corpus\.weights: no file of the corpus matches 'e\.jsonl'"):
+        clean_partitions.fn(store, raw, replace(CONFIG, weights={"e.jsonl": 2.0}))
 
 
 def test_the_whole_is_that_of_an_undivided_build(books: Path, vocabulary: str, tmp_path: Path) -> None:

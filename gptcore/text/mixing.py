@@ -1,0 +1,50 @@
+"""How often the documents of a corpus are read: weights of its folders and files, in the settings' `[corpus] weights`.
+
+A document is read whole, some number of times, so every kind of network sees the mixture: what draws windows, what
+packs sentences, what counts n-grams. Nothing is copied; the index of the token shards lists rows again
+(:mod:`gptcore.data.shards`). Held-out documents are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from hashlib import sha256
+
+from gptcore.base.errors import InputError, nearest
+
+
+def weight_of(source: str, weights: Mapping[str, float]) -> float:
+    """How often the documents of a file are read, on average: what the first folder or glob that it matches says.
+
+    :param source: the file's path below the corpus' root.
+    :param weights: folder, file or glob, below that root, too -> its weight.
+    """
+    return next((weight for pattern, weight in weights.items() if _matches(source, pattern)), 1.0)
+
+
+def copies(document: str, weight: float) -> int:
+    """How often a document is read: the whole part of the weight, and once more with the chance of what is left of it.
+
+    :param document: its hash, which draws that, so that no other document plays a part.
+    """
+    draw = int.from_bytes(sha256(f"weight {document}".encode()).digest()[:6], "big") / (1 << 48)
+    return int(weight + draw)
+
+
+def check_weights(weights: Mapping[str, float] | None, sources: Iterable[str]) -> None:
+    """:raises InputError: a weight that is not more than 0, or of something that no file of the corpus matches."""
+    names = list(sources)
+    for pattern, weight in (weights or {}).items():
+        if not 0 < weight <= _MOST:
+            raise InputError(f"corpus.weights.{pattern!r} = {weight:g}: expected more than 0, and {_MOST:g} or less")
+        if not any(_matches(name, pattern) for name in names):
+            known = nearest(pattern, sorted({name.rpartition("/")[0] or name for name in names}))
+            raise InputError(f"corpus.weights: no file of the corpus matches {pattern!r}; {known}")
+
+
+_MOST = 100.0
+
+
+def _matches(source: str, pattern: str) -> bool:
+    return source == pattern or source.startswith(f"{pattern.rstrip('/')}/") or fnmatchcase(source, pattern)
