@@ -9,8 +9,8 @@ from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.registry import REGISTRY
 from tasks.report.leaderboard import Leaderboard, published_notes
-from tasks.report.rows import Row, is_paper, one_decimal
-from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard, record_published
+from tasks.report.rows import Row, is_paper
+from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard, record_beside, record_published
 from tasks.report.table import grid
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import LEADERBOARD_VIEW, PRETRAIN, View, metric, save_views, tag, view_path
@@ -54,9 +54,10 @@ def show_experiments(tracker: Tracker) -> None:
     board = read_leaderboard(tracker)
     ours, theirs = tracker.experiment(EXPERIMENT), tracker.experiment(PUBLISHED_EXPERIMENT)
     here, there = view_path(ours, LEADERBOARD_PAGE.key), view_path(theirs, PUBLISHED_PAGE.key)
+    record_beside(tracker, board)
     newest = next((row.own_tasks for row in board.rows if row.kind == "ours"), [])  # who has just made them looks
-    first = {_BY_AVERAGE: _NUMBERS[_BY_AVERAGE], **_widths(newest)}
-    numbers = {**first, **_NUMBERS, **_widths([*board.own_tasks, *board.zero_shot[:1]])}  # those that some row has
+    first = {_BY_AVERAGE: _NUMBERS[_BY_AVERAGE], **_widths([*newest, *board.own_tasks])}
+    numbers = {**first, **_NUMBERS, **_widths(board.zero_shot[:1])}  # those that some row has
     told = {row.suite: row.differs for row in board.rows}
     for run in tracker.search(EXPERIMENT, {"kind": "ours"}):
         if (words := told.get(run.data.tags["suite"], "")) != run.data.tags.get("differs", ""):
@@ -77,7 +78,7 @@ def show_experiments(tracker: Tracker) -> None:
 
 
 def _description(board: Leaderboard, here: str, others: str) -> str:
-    """The table of the best rows in Markdown, under links to the views."""
+    """The table of the best rows in Markdown, with their errors, under links to the views."""
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if is_paper(row)]
@@ -98,5 +99,5 @@ def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
 
 
 def _texts(row: Row, board: Leaderboard) -> list[str]:
-    numbers = [row.average(board.tasks), *(row.percent.get(column) for column in SCORES)]
-    return list(map(one_decimal, [*numbers, *(row.zero_shot.get(column) for column in board.zero_shot[:1])]))
+    texts = board.record(row)
+    return [texts[column] for column in ("average", *SCORES, *board.zero_shot[:1])]

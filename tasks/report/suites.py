@@ -30,7 +30,7 @@ from gptcore.nlu.metrics import GLUE
 from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
 from tasks.report.differences import chosen_on_of, told_apart
 from tasks.report.leaderboard import Leaderboard
-from tasks.report.rows import Cell, Kind, Row, label_of, published_rows, split_of
+from tasks.report.rows import Cell, Kind, Row, is_paper, label_of, published_rows, split_of
 from tasks.report.score import Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import SERVED, can_write, state_folder
@@ -46,6 +46,9 @@ PARTS = ("checkpoint", "tokenizer", "data", "code")
 """The parts of a suite's identity that every number of its row must share. Code: the versions of the stages, raised by
 hand when their output changes. Not the git commit, or every change of a comment would start a new row; each cell keeps
 the commits that made it, and a row of several says so."""
+BESIDE = "beside"
+"""Tag `kind` of the runs that stand among ours for comparison."""
+_PAPER = "GPT-1, the paper"
 COMMANDS = "commands"
 """Tag of a suite's run: the command lines that made its numbers, one a line."""
 _VERSION = 1  # of what a suite's digest covers
@@ -244,6 +247,27 @@ def record_published(tracker: Tracker) -> None:
         key = sha256_json({"published": row.name, "percent": row.percent})
         with tracker.open(PUBLISHED_EXPERIMENT, row.name, key, {"kind": "published", "table": row.source}, {}) as run:
             record_row(run, row)
+
+
+def record_beside(tracker: Tracker, board: Leaderboard) -> None:
+    """Put the paper's own row and the best floors among ours on MLflow's page, where they are compared; no board is
+    read from these.
+
+    Cheap where nothing changed.
+    """
+    there = {run.info.run_name: run for run in tracker.search(EXPERIMENT, {"kind": BESIDE})}
+    for row in [*board.floors, *filter(is_paper, board.rows)]:
+        average = row.average(list(REGISTRY))
+        numbers = _printed({**row.percent, **row.zero_shot, **({} if average is None else {"average": average})})
+        name = _PAPER if is_paper(row) else row.name
+        old = there.pop(name, None)
+        if old and old.data.metrics == numbers:
+            continue
+        tags = {"kind": BESIDE, "split": row.split}
+        with tracker.open(EXPERIMENT, name, sha256_json({BESIDE: name}), tags, {}) as run:
+            run.log_results(numbers)
+    for old in there.values():  # floors of rows that no baseline is of any more
+        tracker.client.delete_run(old.info.run_id)
 
 
 def _stands(row: Row, run: MlflowRun) -> bool:

@@ -105,6 +105,30 @@ def test_blimp_and_own_tasks_are_columns_once_a_row_has_them(
         shared_tracker.client.delete_run(run.run_id)
 
 
+def test_the_paper_and_the_best_floor_stand_among_ours(shared_tracker: Tracker, writes: list[Any]) -> None:
+    def beside() -> dict[str, dict[str, float]]:
+        show_experiments(shared_tracker)
+        runs = shared_tracker.search(EXPERIMENT, {"kind": "beside"})
+        return {run.info.run_name: run.data.metrics for run in runs}
+
+    floor = Suite("majority class", "baseline", {"data": {"rte": "of the floor"}})
+    ours = Suite("above it", "ours", {"data": {"rte": "of the floor"}})
+    made = []
+    for of, score, error in ((floor, 55.5, 0.0), (ours, 61.0, 2.9)):
+        with open_suite(shared_tracker, of) as run:
+            origin = {"data": "of the floor"}
+            scored = Score("rte", 0, "dev", {"rte": score}, stderr={"rte": error}, origin=origin)
+            record_row(run, row_of(of, [scored]))
+        made.append(run.run_id)
+    shown = beside()
+    assert shown["GPT-1, the paper"]["average"] == 76.7
+    assert {"rte": 55.5} in [*shown.values()]
+    assert "61.0±2.9" in tags_of(shared_tracker, EXPERIMENT)["mlflow.note.content"]
+    for run_id in made:
+        shared_tracker.client.delete_run(run_id)
+    assert {"rte": 55.5} not in [*beside().values()]
+
+
 def test_published_rows_of_an_older_version_leave_our_experiment(shared_tracker: Tracker) -> None:
     with shared_tracker.open(EXPERIMENT, "BERT base [published]", "k", {"kind": "published"}, {}) as old:
         pass
