@@ -1,8 +1,9 @@
-"""The pages of the reference that are made of definitions: commands, settings, families, tasks, Python.
+"""The pages of the reference that are made of definitions: commands, settings, families, tasks, Python; and a notebook.
 
 A fact stands once, where the program reads it: an option in its form's field, a setting in its dataclass, a family in
 its file, a task in its registry's entry, a function's use in its docstring. Here they become Markdown, in
-`reference/generated/`, which is not kept in version control.
+`reference/generated/`, which is not kept in version control. There, too, a tutorial becomes a notebook, whose cells are
+the page's own commands.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from itertools import groupby
@@ -37,9 +40,14 @@ def write_pages(source: Path | str) -> None:
         if page.stem not in pages:
             page.unlink()
     for name, lines in pages.items():
-        page, text = folder / f"{name}.md", _HEAD + "\n".join(lines) + "\n"
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            page.write_text(text, encoding="utf-8")
+        _write(folder / f"{name}.md", _HEAD + "\n".join(lines) + "\n")
+    tutorial = Path(source) / "tutorials" / "own-task.md"
+    _write(folder / "own-task.ipynb", json.dumps(notebook(tutorial), indent=1, ensure_ascii=False) + "\n")
+
+
+def _write(page: Path, text: str) -> None:
+    if not page.exists() or page.read_text(encoding="utf-8") != text:
+        page.write_text(text, encoding="utf-8")
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -229,6 +237,29 @@ def _task(name: str, spec: TaskSpec) -> tuple[str, ...]:
     answer = f"{spec.score_range[0]:g} to {spec.score_range[1]:g}" if spec.score_range else labels
     splits = ", ".join(f"{split} {spec.published_rows(split):,}" for split in spec.splits)
     return f"`{name}`", f"`{spec.folder}`", spec.form, texts, answer, ", ".join(spec.metrics), splits
+
+
+# --- a notebook
+
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ACTIVATE = ". .venv/bin/activate"  # who has opened a notebook is in an environment
+
+
+def notebook(page: Path) -> dict[str, Any]:
+    """A tutorial as a Jupyter notebook (nbformat 4.5): its text as it is, each block of commands a cell of bash."""
+    cells: list[dict[str, Any]] = []
+    for number, part in enumerate(_BLOCK.split(page.read_text(encoding="utf-8"))):
+        lines = [line for line in part.strip().splitlines() if "{download}" not in line]  # of this notebook
+        if number % 2:  # what stood between the fences
+            typed = [line[2:] for line in lines if line.startswith(("$ ", "> "))]
+            lines = ["%%bash", *(line for line in typed if line != _ACTIVATE)]
+        kind = (
+            {"cell_type": "code", "execution_count": None, "outputs": []} if number % 2 else {"cell_type": "markdown"}
+        )
+        source = "\n".join(lines).splitlines(keepends=True)
+        cells += [{**kind, "id": f"cell-{number}", "metadata": {}, "source": source}] if len(source) else []
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
 
 # --- Python

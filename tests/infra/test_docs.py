@@ -18,9 +18,21 @@ from flows.analyses import analyses
 from flows.cli.main import parser
 from gptcore.base.errors import InputError
 from gptcore.families import FAMILIES, offered
-from infra.docs.generated import commands, families
+from infra.docs.generated import commands, families, notebook
 from tests.flows.world import small_world
-from tests.infra.examples import DOCS, ROOT, blocks_of, differs, is_tutorial, pages, programs, run, run_blocks
+from tests.infra.examples import (
+    DOCS,
+    ROOT,
+    Block,
+    Command,
+    blocks_of,
+    differs,
+    is_tutorial,
+    pages,
+    programs,
+    run,
+    run_blocks,
+)
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -143,6 +155,23 @@ def test_the_first_page_and_each_tutorial_have_commands_that_are_run() -> None:
     tutorials = [page for page in pages() if is_tutorial(page)]
     assert len(tutorials) >= 4
     assert [page.name for page in tutorials if not run_blocks(page)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_notebook_of_the_tutorial_runs(tmp_path: Path) -> None:
+    """Each cell as `%%bash` runs it: a shell of its own, which reads the cell from its standard input."""
+    cells = notebook(DOCS / "tutorials" / "own-task.md")["cells"]
+    codes = ["".join(cell["source"]).removeprefix("%%bash\n") for cell in cells if cell["cell_type"] == "code"]
+    assert len(codes) > 8
+    for number, code in enumerate(codes):
+        (tmp_path / f"{number}.sh").write_text(code, encoding="utf-8")
+    shells = tuple(Command(f"bash < {number}.sh", ()) for number, _ in enumerate(codes))
+    block = Block(DOCS / "tutorials" / "own-task.md", 0, "", shells)
+    printed = run([block], tmp_path, timeout=1100)
+    assert [(codes[at], *each) for at, each in enumerate(printed) if each[1]] == []
+    assert len(printed) == len(codes)
+    assert any('"probabilities"' in text for text, _ in printed)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: f"{page.parent.name}/{page.stem}")
