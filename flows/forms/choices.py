@@ -8,10 +8,11 @@ and neither of Prefect's two UIs takes the text away from somebody who types.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import islice
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from httpx import HTTPError
@@ -22,12 +23,16 @@ from prefect.client.schemas.sorting import DeploymentSort
 from prefect.exceptions import PrefectException
 
 from flows.forms.fields import OWN_TASKS
+from flows.forms.readers import as_typed
+from flows.forms.settings import CHECKPOINT, preset_on
+from gptcore.base.errors import InputError
 from gptcore.nlu.own_task import is_task_file
-from tasks.store.references import CHECKPOINTS, label_of
+from tasks.store.references import CHECKPOINTS, label_of, pretrained_model
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
 _LISTED = 50  # checkpoints: the newest
+_WITH_LATEST = " With latest: "
 _READ = 200  # deployments: the most that Prefect gives at once
 
 
@@ -36,27 +41,49 @@ def checkpoints_of(store: Store) -> list[str]:
     return ["latest", *(label_of(record) for stage in CHECKPOINTS for record in islice(store.newest(stage), _LISTED))]
 
 
-def with_choices(schema: dict[str, Any], choices: list[str]) -> dict[str, Any]:
-    """A deployment's parameter schema whose fields `checkpoint` list ``choices`` and still take any text."""
-    changed = deepcopy(schema)
-    for field in _checkpoints(changed):
+def settings_of_latest(store: Store) -> dict[str, Any]:
+    """Field -> what a fine-tune of the newest checkpoint uses where its form's field is left empty."""
+    try:
+        checkpoint = pretrained_model(store, "latest")
+    except InputError:  # there is none yet
+        return {}
+    config = preset_on(store, checkpoint, CHECKPOINT, {}).preset.finetune
+    return {name: getattr(config, name) for name in ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop")}
+
+
+def with_choices(
+    schema: dict[str, Any], choices: list[str], settings: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A deployment's parameter schema whose fields `checkpoint` list ``choices`` and still take any text.
+
+    :param settings: what the first of the choices means for fields that are left empty, where a form has these.
+    """
+    changed = without_choices(schema)
+    for properties in _with_checkpoints(changed):
+        field = properties["checkpoint"]
         field.pop("type", None)
         field["anyOf"] = [{"title": "type one", "type": "string"}, {"title": "choose", "enum": choices}]
+        for name, value in settings.items():
+            if name in properties:
+                properties[name]["description"] += f"{_WITH_LATEST}{as_typed(value)}."
     return changed
 
 
 def without_choices(schema: dict[str, Any]) -> dict[str, Any]:
     """What :func:`with_choices` was made from."""
     changed = deepcopy(schema)
-    for field in _checkpoints(changed):
-        if field.pop("anyOf", None):
-            field["type"] = "string"
+    for properties in _with_checkpoints(changed):
+        if properties["checkpoint"].pop("anyOf", None):
+            properties["checkpoint"]["type"] = "string"
+        for field in properties.values():
+            if "description" in field:
+                field["description"] = field["description"].partition(_WITH_LATEST)[0]
     return changed
 
 
-def _checkpoints(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def _with_checkpoints(schema: dict[str, Any]) -> list[dict[str, Any]]:
     fields = (definition.get("properties", {}) for definition in schema.get("definitions", {}).values())
-    return [found["checkpoint"] for found in fields if "checkpoint" in found]
+    return [found for found in fields if "checkpoint" in found]
 
 
 def with_own_tasks(schema: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -96,10 +123,10 @@ def list_checkpoints(store: Store) -> None:
                 for deployment in client.read_deployments(limit=_READ, sort=DeploymentSort.NAME_ASC)
                 if isinstance(form := deployment.parameters.get("parameters"), dict) and form.get("store") == store.url
             ]
-            choices = checkpoints_of(store) if forms else []
+            choices, settings = (checkpoints_of(store), settings_of_latest(store)) if forms else ([], {})
             for deployment in forms:
                 there = deployment.parameter_openapi_schema or {}
-                if (schema := with_choices(there, choices)) != there:
+                if (schema := with_choices(there, choices, settings)) != there:
                     client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
     except (HTTPError, PrefectException):
         logger().warning("the forms do not list the checkpoints of %s yet", store.url, exc_info=True)

@@ -62,6 +62,8 @@ class _Drawn:
 
     def __call__(self, schema: dict[str, Any]) -> None:
         schema["position"] = self.position
+        if self.empty and isinstance(schema.get("default"), int | float):
+            del schema["default"]  # 0 or -1, which nobody means: the browser shows an empty field
         text = schema.get("items", schema)  # its own, or that of its list
         if text.get("type") == "string" and "pattern" not in text:
             text["not"] = {"pattern": UNRECORDABLE}
@@ -79,8 +81,7 @@ def field(name: str, position: int, default: Any = None) -> Any:
     said["text"] = text = said["text"].replace("{default}", as_typed(default))
     drawn = _Drawn(position, **{key: said[key] for key in _Drawn.__annotations__ if key in said})
     if drawn.empty:
-        mark = as_typed(default) if isinstance(default, int | float) else "Empty"
-        text += f"{' ' if text.endswith('.') else '; '}{mark}: {drawn.empty}."
+        text += f" Empty: {drawn.empty}." if text.endswith(".") else f"; empty: {drawn.empty}."
     limits = {key: said[key] for key in _LIMITS if key in said}
     return Field(default, description=text, json_schema_extra=drawn, **limits)
 

@@ -13,9 +13,10 @@ from uuid import uuid4
 import pytest
 from pydantic import ValidationError
 
+from flows.deployments.catalog import OFFERS
 from flows.forms import choices
 from flows.forms.parameters import PipelineParameters
-from flows.forms.readers import learning_rates
+from flows.forms.readers import as_typed, learning_rates
 from flows.forms.run_names import run_name
 from flows.papers.sweep.forms import SweepParameters
 from flows.pipeline import pipeline
@@ -168,6 +169,21 @@ def test_a_stores_checkpoints_are_read_once_for_all_of_its_deployments(
     reads.clear()
     choices.list_checkpoints(Store(tmp_path / "unknown"))
     assert reads == [], "no form asks for it"
+
+
+def test_a_form_says_what_an_empty_field_means_for_the_newest_checkpoint(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert choices.settings_of_latest(store) == {}
+    pretrained(store, 0)
+    settings = choices.settings_of_latest(store)
+    offer = next(offer for offer in OFFERS if offer.name == "finetune")
+    fields = offer.schema["definitions"]["FinetuneParameters"]["properties"]
+    assert [name for name in ("seeds", *settings, "layers") if "default" in fields[name]] == []
+    told = choices.with_choices(offer.schema, ["latest"], settings)
+    found = told["definitions"]["FinetuneParameters"]["properties"]["lr"]["description"]
+    assert found.endswith(f"Empty: as the preset says. With latest: {as_typed(settings['lr'])}.")
+    assert choices.without_choices(told) == offer.schema
+    assert choices.with_choices(told, ["latest"], settings) == told
 
 
 # --- runs are called by what they do

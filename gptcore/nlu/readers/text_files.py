@@ -369,9 +369,27 @@ def parse_json(text: str, url: str, line: int = 1, own: bool = False) -> Any:
         return json.loads(text.rstrip("\r\n"), object_pairs_hook=_each_once if own else None)
     except json.JSONDecodeError as error:
         place = f"{url}, line {line + error.lineno - 1}, column {error.colno}"
-        raise InputError(f"{place}: found {error.msg}, expected JSON") from error
+        there = text[error.pos :].rstrip("\r\n").partition("\n")[0]
+        found = show(there[:_SHOWN]) if there else "the end"
+        expected = next((words for began, words in _IN_JSON.items() if error.msg.startswith(began)), "JSON")
+        raise InputError(f"{place}: found {found}, expected {expected}") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
         raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
+
+
+_SHOWN = 20  # characters
+_IN_JSON = {
+    "Expecting ',' delimiter": "a comma, or the end of the JSON object or list",
+    "Expecting ':' delimiter": "a colon behind a name of the JSON object",
+    "Expecting value": "a value of JSON",
+    "Expecting property name": "a name in double quotes, as JSON has them",
+    "Illegal trailing comma": "no comma before the end of a JSON object or list",
+    "Unterminated string": "JSON text with a quote at its end",
+    "Invalid control character": "JSON text without tabs and line breaks, which are \\t and \\n there",
+    "Invalid \\": "an escape that JSON has, such as \\n or \\u00e9",
+    "Extra data": "the end of the JSON value",
+}
+"""How a message of Python's parser begins -> what JSON has at that place."""
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
