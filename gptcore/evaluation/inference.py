@@ -25,6 +25,7 @@ from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import exponential, perplexity
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.word_edges import set_apart
 
 PREDICTION = "prediction"
 _ROWS_AT_ONCE = 64  # few, as somebody may be waiting for the first
@@ -151,9 +152,9 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
 
     :param model: in eval mode.
     :param lines: UTF-8.
-    :return: "tokens" (predicted), "words" (what white space sets apart), "nats_per_token", "perplexity" (of a token),
-        "word_perplexity" and "bits_per_byte" (both of the text as it was given; a word vocabulary says nothing of its
-        capitals and blanks, and pays nothing for them).
+    :return: "tokens" (predicted), "words" (what white space sets apart; each letter of scripts that have none),
+        "nats_per_token", "perplexity" (of a token), "word_perplexity" and "bits_per_byte" (both of the text as it was
+        given; a word vocabulary says nothing of its capitals and blanks, and pays nothing for them).
     :raises InputError: no UTF-8, fewer than two tokens, or a tokenizer with another vocabulary than the model's.
     """
     tokenizer.require_rows(model.config.n_vocab, "model")
@@ -162,7 +163,7 @@ def text_perplexity(model: LanguageModel, tokenizer: Tokenizer, lines: Iterable[
     def document() -> Iterator[str]:
         nonlocal n_words, n_bytes
         for _, text in decoded_lines(lines, TYPED):
-            n_words += len(text.split())
+            n_words += len(set_apart(text).split())
             n_bytes += len(text.encode())
             yield text
 

@@ -29,6 +29,7 @@ from gptcore.models.encoder import Encoder
 from gptcore.models.network import LanguageModel, load_language_model, load_model
 from gptcore.objectives.objective import exponential
 from gptcore.text.tokenizer import Specials, Tokenizer
+from gptcore.text.word_edges import set_apart
 
 _BATCH_TOKENS = 4096  # of one forward pass
 _CPU_LOGITS = 1 << 22  # numbers held at once (16 MB): whole, a batch's would be 660 MB at V = 40,478
@@ -273,7 +274,7 @@ def pseudo_perplexity(model: PseudoLikelihood, tokenizer: Tokenizer, lines: Iter
     sequences, n_words = [], 0
     for line in lines:
         ids = tokenizer.encode(line)
-        n_words += len(line.split())
+        n_words += len(set_apart(line).split())
         if ids:
             sequences.append([0, *ids])
     n_pieces = sum(map(len, sequences)) - len(sequences)

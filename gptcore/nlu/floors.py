@@ -32,6 +32,7 @@ from gptcore.nlu.metrics import METRICS, score, score_stderrs
 from gptcore.nlu.place_metrics import best_threshold, entities, entity_scores, span_scores, token_f1
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec
+from gptcore.text.word_edges import SENTENCE_ENDS, WORD, set_apart
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -42,8 +43,7 @@ _Weights = Callable[[str], float]
 
 _MAX_ROWS = 100_000
 """Train rows used, drawn from the seed: a floor must not take minutes on the largest set's 549 367 rows."""
-_WORD = r"\w+|[^\w\s]"  # words and single marks, lower-cased by the vectorizer
-_TOKENS = re.compile(_WORD)
+_TOKENS = re.compile(rf"{WORD.pattern}|[^\w\s]")  # words and single marks
 _MANY_ROWS = 1000
 """From here on words of a single row are left out: they cannot help on other rows and are most of the features."""
 
@@ -117,7 +117,9 @@ def _word_features(train: Sequence[str], dev: Sequence[str]) -> tuple[csr_matrix
     rows_of_word = Counter(word for text in train for word in set(_tokens(text)))
     if not any(rows > several for rows in rows_of_word.values()):
         return csr_matrix((len(train), 1)), csr_matrix((len(dev), 1))
-    weights = TfidfVectorizer(token_pattern=_WORD, min_df=1 + several, sublinear_tf=True, dtype=np.float32)
+    weights = TfidfVectorizer(
+        tokenizer=_tokens, token_pattern=None, lowercase=False, min_df=1 + several, sublinear_tf=True, dtype=np.float32
+    )
     return weights.fit_transform(train), weights.transform(dev)
 
 
@@ -217,17 +219,16 @@ def _score(spec: TaskSpec, predictions: NDArray[np.float64], dev: Sequence[Examp
     return score(spec, predictions, labels, subsets) | score_stderrs(spec, predictions, labels, subsets)
 
 
-_WORDS = re.compile(r"\w+", re.UNICODE)
-_SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+")
+_SENTENCE_END = re.compile(rf"[.!?][\"')\]]*\s+|{SENTENCE_ENDS.pattern}\s*")
 _LONGEST_RUN = 5
 
 
 def _tokens(text: str) -> list[str]:
-    return _TOKENS.findall(text.lower())
+    return _TOKENS.findall(text.lower() if text.isascii() else set_apart(text.lower()))
 
 
 def _words_of(text: str) -> set[str]:
-    return {word.lower() for word in _WORDS.findall(text)}
+    return {word.lower() for word in WORD.findall(text)}
 
 
 def commonest_answer(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
@@ -302,7 +303,7 @@ def _sentences(passage: str) -> Iterator[tuple[int, int]]:
 def _runs(passage: str, start: int, end: int, asked: set[str], weight: _Weights) -> Iterator[tuple[float, int, int]]:
     """The longest runs of a sentence's words that the question does not have, no mark between two: weight and place."""
     run: list[re.Match[str]] = []
-    for word in [*_WORDS.finditer(passage, start, end), None]:
+    for word in [*WORD.finditer(passage, start, end), None]:
         joined = run and word and not passage[run[-1].end() : word.start()].strip()
         new = word is not None and word.group().lower() not in asked
         if run and not (joined and new and len(run) < _LONGEST_RUN):

@@ -69,7 +69,7 @@ class SentencePieceTokenizer(WordByWordTokenizer):
             if piece not in vocabulary:
                 raise InputError(f"{name}: no piece {piece}, expected ALBERT's special pieces {', '.join(SPECIALS)}")
         self.cased = any(p != p.lower() for p in vocabulary if p not in SPECIALS) if cased is None else cased
-        self.keep_accents = keep_accents
+        self.keep_accents, self.drops_signs = keep_accents, not keep_accents
         self._specials = Specials(*map(vocabulary.__getitem__, SPECIALS))
         if self._library.unk_id() != self._specials.unk:
             raise InputError(f"{name}: unknown text has id {self._library.unk_id()}, expected that of {SPECIALS[1]}")

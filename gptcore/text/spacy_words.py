@@ -27,6 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gptcore.base.arrays import numbers
+from gptcore.text.word_edges import SENTENCE_ENDS
 
 LONG = 4096
 """Characters from which on a column pays."""
@@ -178,12 +179,6 @@ NEIGHBOURS = "\x01"
 """Stands for the words of a piece that only its line can tell."""
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
-_ENDS = re.compile(
-    "(?:[\u0589\u061f\u06d4\u0700-\u0702\u07f9\u0964\u0965\u0f0d\u0f0e\u104a\u104b\u1362\u1367\u1368\u166e\u17d4\u17d5"
-    "\u1803\u1809\ua4ff\ua60e\ua6f3\ua92f\uaaf0\uabeb\u3002\uff01\uff1f\uff61]|\uff0e(?!\\d))+"
-    "[\"'\u2019\u201d\u00bb\u300b\u300d\u300f\u3011\uff09)\\]]*"
-)
-"""What ends a sentence in other scripts than the Latin one, with closing signs; spaCy's English wants blanks there."""
 _OPENING = re.compile(r"\s([^\w\s]+)\Z")  # at the end of one: signs that stand at the next one's first word
 _SENTENCES_BUDGET = (
     64_000_000  # characters, after which spaCy's table of strings, which grows with each new word, starts afresh
@@ -344,7 +339,7 @@ def split_sentences(text: str) -> Iterator[str]:
     :param text: of at most a million characters.
     :returns: the sentences without white space around them; empty ones are left out.
     """
-    for paragraph in _BLANK_LINES.split(_ENDS.sub("\\g<0>\n\n", text)):
+    for paragraph in _BLANK_LINES.split(SENTENCE_ENDS.sub("\\g<0>\n\n", text)):
         if not (paragraph := paragraph.strip()):
             continue
         begin = 0

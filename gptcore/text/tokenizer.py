@@ -83,6 +83,8 @@ class Tokenizer(ABC):
 
     kind: str
     """What people call it: "word" or "byte-level", "WordPiece" or "SentencePiece"."""
+    drops_signs = False
+    """Whether vowel signs go with the accents that it drops (:func:`gptcore.text.word_edges.has_signs`)."""
     _readers: ClassVar[list[type[Tokenizer]]] = []
     """The classes that read a folder, in the order in which they are asked: an ending of a file's name says least."""
     _files: ClassVar[str]

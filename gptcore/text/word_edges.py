@@ -20,8 +20,30 @@ _WITHOUT_BLANKS = re.compile(
 """A letter of Thai, Lao, Tibetan, Burmese, Khmer, kana or Yi, or an ideograph, with the signs behind it; none beyond 16
 bits, for speed."""
 _OTHER_SCRIPTS = re.compile(r"[^\W\d_A-Za-z\u00aa-\u024f\u1e00-\u1eff]\S*")
-MARKS = re.compile(f"[{''.join(filter(lambda sign: unicodedata.category(sign)[0] == 'M', map(chr, range(0x10000))))}]+")
+_MARKS = "".join(filter(lambda sign: unicodedata.category(sign)[0] == "M", map(chr, range(0x10000))))
+MARKS = re.compile(f"[{_MARKS}]+")
 """Accents and vowel signs that are characters of their own."""
+WORD = re.compile(f"[\\w{_MARKS}]+")
+"""A word where words are set apart, with the signs that Python's ``\\w`` leaves out."""
+SENTENCE_ENDS = re.compile(
+    "(?:[\u0589\u061f\u06d4\u0700-\u0702\u07f9\u0964\u0965\u0f0d\u0f0e\u104a\u104b\u1362\u1367\u1368\u166e\u17d4\u17d5"
+    "\u1803\u1809\ua4ff\ua60e\ua6f3\ua92f\uaaf0\uabeb\u3002\uff01\uff1f\uff61]|\uff0e(?!\\d))+"
+    "[\"'\u2019\u201d\u00bb\u300b\u300d\u300f\u3011\uff09)\\]]*"
+)
+"""What ends a sentence in other scripts than the Latin one, with closing signs; spaCy's English wants blanks there."""
+
+
+_ACCENTS = range(0x300, 0x370)
+"""The marks of Latin, Greek and Cyrillic letters."""
+
+
+def has_signs(word: str) -> bool:
+    """Whether a word has vowel signs or other marks that are no accents, as those of Hindi, Thai, Arabic and Hebrew:
+    what an uncased vocabulary of BERT's or ALBERT's drops with the accents."""
+    if word.isascii():
+        return False
+    marks = (each for each in unicodedata.normalize("NFD", word) if unicodedata.category(each) == "Mn")
+    return any(ord(mark) not in _ACCENTS for mark in marks)
 
 
 def set_apart(text: str) -> str:

@@ -74,7 +74,7 @@ class WordPieceTokenizer(WordByWordTokenizer):
             if not piece or "\n" in piece or "\r" in piece:
                 raise InputError(f"{name}: entry {piece!r} of id {index}: expected a piece that fits a line")
         super().__init__(vocabulary)
-        self.cased = cased
+        self.cased, self.drops_signs = cased, not cased
         self._specials = Specials(*map(self.vocabulary.__getitem__, SPECIALS))
         self._library = models.WordPiece(
             self.vocabulary, unk_token=SPECIALS[1], max_input_chars_per_word=MAX_WORD, continuing_subword_prefix=GOES_ON

@@ -253,9 +253,9 @@ def notebook(page: Path) -> dict[str, Any]:
         if number % 2:  # what stood between the fences
             typed = [line[2:] for line in lines if line.startswith(("$ ", "> "))]
             lines = ["%%bash", *(line for line in typed if line != _ACTIVATE)]
-        kind = (
-            {"cell_type": "code", "execution_count": None, "outputs": []} if number % 2 else {"cell_type": "markdown"}
-        )
+        kind: dict[str, Any] = {"cell_type": "markdown"}
+        if number % 2:
+            kind = {"cell_type": "code", "execution_count": None, "outputs": []}
         source = "\n".join(lines).splitlines(keepends=True)
         cells += [{**kind, "id": f"cell-{number}", "metadata": {}, "source": source}] if len(source) else []
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}

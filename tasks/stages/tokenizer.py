@@ -13,15 +13,20 @@ from gptcore.base.files import sha256_json
 from gptcore.base.settings import recorded
 from gptcore.config import TokenizerConfig
 from gptcore.families import FAMILIES
-from gptcore.text.parts import part_files
+from gptcore.text.parts import part_files, read_corpus
 from gptcore.text.tokenizer import Tokenizer
+from gptcore.text.word_edges import has_signs
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import TokenizerCounts
 from tasks.store.references import named_tokenizer
 from tasks.store.store import Store
-from tasks.tracking.logs import Meter
+from tasks.tracking.logs import Meter, logger
+
+_LOOKED_AT = 200_000
+"""Words, more by those of one row."""
+_OFTEN = 0.01
 
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
@@ -34,7 +39,9 @@ def train_tokenizer(store: Store, corpus: Artifact, config: TokenizerConfig, das
         files = len(part_files(folder, "train"))
         done = Meter("tokenizer", "files").counting("count", files)
         with partition_map(dask_address, shared=out, small=files == 1) as parallel:
-            return _saved(_kind(config).from_corpus(folder, config.n_merges, out / ".counts", parallel, done), out)
+            learnt = _kind(config).from_corpus(folder, config.n_merges, out / ".counts", parallel, done)
+        _tell_of_signs(folder, learnt)
+        return _saved(learnt, out)
 
     return build(store, recipe, produce, "tokenizer", _made).artifact
 
@@ -87,6 +94,19 @@ def _of_kind(tokenizer: Tokenizer, config: TokenizerConfig, name: str) -> Tokeni
 def _kind(config: TokenizerConfig) -> type[Tokenizer]:
     kind: type[Tokenizer] = FAMILIES[config.family].part("tokenizer")
     return kind
+
+
+def _tell_of_signs(corpus: Path, tokenizer: Tokenizer) -> None:
+    """Warn where words of the corpus lose more than accents to an uncased vocabulary."""
+    words, marked, example = 0, 0, ""
+    rows = (row for _, rows in read_corpus(corpus, "train") for row in rows) if tokenizer.drops_signs else iter(())
+    while words < _LOOKED_AT and (row := next(rows, "")):
+        found = row.split()
+        signs = list(filter(has_signs, found))
+        words, marked, example = words + len(found), marked + len(signs), example or next(iter(signs), "")
+    if marked > _OFTEN * words:
+        told = "%.0f %% of the words lose vowel signs or other marks with the accents, as uncased vocabularies have it"
+        logger().warning(f"{told} (%s); --family gpt2 keeps them", 100 * marked / words, example[:40])
 
 
 def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
