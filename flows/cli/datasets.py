@@ -265,8 +265,9 @@ def _head(task: Task, datasets_url: str) -> Iterator[str]:
             share = spec.holdout.dev / spec.holdout.of
             cut = f" ({share if split == 'dev' else 1 - share:.0%} of its {what}, drawn by seed {spec.holdout.seed})"
         yield f"  {split:<6} {', '.join(source.path for source in sources)}{cut}"
-    if task.finetune:
-        yield f"  settings {', '.join(f'{name} = {value}' for name, value in task.finetune.items())}"
+    for what, settings in (("settings", task.finetune), ("settings of small models", task.small)):
+        if settings:
+            yield f"  {what} {', '.join(f'{name} = {value}' for name, value in settings.items())}"
 
 
 def _lengths(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:

@@ -84,7 +84,7 @@ def check_sources(preset: Preset, tasks: Sequence[str], datasets_url: str, asked
         return
     there = available(datasets_url)
     for task in chosen_tasks(tasks, datasets_url):
-        if (source := task.settings(preset.finetune_for(task.name)).from_task) is None:
+        if (source := task.settings(preset).from_task) is None:
             continue
         setting = f"tasks.{task.name}.from_task = {source!r} (of preset or settings; '' switches it off)"
         if asked and task.name in FROM_TASK:

@@ -234,7 +234,7 @@ class FinetuneParameters(Form):
         datasets_url = checks.datasets_folder(store, self.datasets, [self.task])
         (task,) = checks.chosen_tasks([self.task], datasets_url)
         options = self.options(family)
-        settings = {task.name: task.settings(preset.finetune_for(task.name))}
+        settings = {task.name: task.settings(preset)}
         source = with_options(settings, options, self.from_task)[task.name].from_task
         if source and self.pretrained:
             wanted = [self.task, source]

@@ -170,7 +170,7 @@ def encoded_tasks(
 
 def settings_of(preset: Preset, tasks: Sequence[Task]) -> TaskSettings:
     """The fine-tuning settings of each of the twelve under a preset, and of the own tasks among ``tasks``."""
-    own = {task.name: task.settings(preset.finetune_for(task.name)) for task in tasks}
+    own = {task.name: task.settings(preset) for task in tasks}
     return {name: preset.finetune_for(name) for name in REGISTRY} | own
 
 

@@ -66,6 +66,12 @@ class Preset:
         object.__setattr__(self, "shards", shards)
         object.__setattr__(self, "model", _of_family(self.model, family))
 
+    @property
+    def small(self) -> bool:
+        """Whether its models are small ones, pre-trained in minutes or hours, which learn more from many epochs, from
+        the mean of all states and from n-grams."""
+        return self.name not in ("paper", "imported")
+
     def finetune_for(self, task: str) -> FinetuneConfig:
         """Settings for one task: the preset's, with that task's own differences."""
         return dataclasses.replace(

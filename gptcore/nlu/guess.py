@@ -85,15 +85,13 @@ def guess_task(url: str, said: Said = _NOTHING, name: str = "", folder: str = ""
 
 
 def _finetuning(form: str, n_rows: int) -> Fields:
-    """How often few rows are read, and what tells one text with a label."""
-    epochs, usual = min(_MOST_EPOCHS, _READINGS // n_rows), FinetuneConfig().epochs
-    often = {
-        "finetune.epochs": (epochs, f"readings of {n_rows:,} rows, the best one kept; a large model needs {usual}")
-    }
-    pooled = {"finetune.pooling": ("mean", "all of its words tell it, not the last position alone")}
-    beside = {"finetune.ngrams": (3, "what words and up to three pieces in a row tell counts, too")}
+    """What small models are fine-tuned with: how often few rows are read, and what tells one text with a label."""
+    epochs = min(_MOST_EPOCHS, _READINGS // n_rows)
+    often = {"small.epochs": (epochs, f"of a small model: readings of {n_rows:,} rows, the best one kept")}
+    pooled = {"small.pooling": ("mean", "all of its words tell it, not the last position alone")}
+    beside = {"small.ngrams": (3, "what words and up to three pieces in a row tell counts, too")}
     return {
-        **(often if epochs > usual else {}),
+        **(often if epochs > FinetuneConfig().epochs else {}),
         **(pooled if form in _OF_WORDS else {}),
         **({} if FORMS[form].places else beside),
     }

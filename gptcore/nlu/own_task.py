@@ -12,7 +12,7 @@ Optional: ``test``, ``labels`` (else those of the training file, sorted), ``metr
 (the label that f1 is of, else the second), ``choices`` (columns of the answers), ``symmetric``, ``score_range``,
 ``columns`` (of a file without a header line), ``delimiter``, ``encoding`` and ``quoted`` (where the files do not tell
 it), ``dropped_labels`` ("": rows without a label), ``context``, ``seeds``, ``note``, ``folder``, ``[prompt]`` and
-``[finetune]``.
+``[finetune]``, and ``[small]``, the settings of fine-tuning that small models have besides.
 
 Paths are relative to the file, or to its ``folder``; where that folder is not beside the file, to the folder of
 datasets.
@@ -34,7 +34,7 @@ from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import exists, file_system, misspelt, read_toml
 from gptcore.base.settings import replace_settings
-from gptcore.config import FinetuneConfig
+from gptcore.config import FinetuneConfig, Preset
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import DROPS_MISSING, FORMS, MISSING, Form, form_of, label_number, label_text
 from gptcore.nlu.readers.dialect import as_written
@@ -64,14 +64,17 @@ class Task:
     spec: TaskSpec
     finetune: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Settings that differ from the paper's or the preset's: fields of :class:`FinetuneConfig`."""
+    small: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Those that differ for a small model alone (:attr:`gptcore.config.Preset.small`)."""
 
     @property
     def name(self) -> str:
         """The task's name."""
         return self.spec.name
 
-    def settings(self, config: FinetuneConfig) -> FinetuneConfig:
-        """The task's fine-tuning settings, where ``config`` is what would hold without any of its own."""
+    def settings(self, preset: Preset) -> FinetuneConfig:
+        """The task's fine-tuning settings under a preset."""
+        config = replace_settings(preset.finetune_for(self.name), self.small if preset.small else {}, "small")
         return replace_settings(config, self.finetune, "finetune")
 
 
@@ -122,16 +125,15 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
     )
     for source in itertools.chain.from_iterable(spec.splits.values()):
         refuse_recorded(f"{spec.home}/{source.path}")
-    finetune, positive = given.table("finetune"), given.raw("positive")
+    finetune, small, positive = given.table("finetune"), given.table("small"), given.raw("positive")
     given.check_all_read()
-    replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value
+    for table, fields in (("finetune", finetune), ("small", small)):  # an unknown field, or a wrong value
+        replace_settings(FinetuneConfig(), fields, f"{url}: {table}")
     spec = _with_metrics(_with_labels(_told(_fitting(given, _with_options(spec))), given), given)
     classes = not (form.several or form.choices or spec.score_range)
-    found = finetune.get("class_weights")
-    given.require(
-        classes or not found, "finetune.class_weights", found, "none but where a row has one of several labels"
-    )
-    return Task(_with_positive(spec, positive, given), finetune)
+    weighed = finetune.get("class_weights") or small.get("class_weights")
+    given.require(classes or not weighed, "class_weights", weighed, "none but where a row has one of several labels")
+    return Task(_with_positive(spec, positive, given), finetune, small)
 
 
 def free_name(text: str) -> str:

@@ -100,7 +100,7 @@ def test_few_rows_are_read_more_often(rows: int, fields: str, expected: dict[str
     text = ",".join(["some words"] * len(fields.split(",")))
     lines = [f"{fields},label", *(f"{text},{n % 2}" for n in range(rows))]
     (tmp_path / "rows.csv").write_text("\n".join(lines))
-    assert tomllib.loads(task_text(guess_task(str(tmp_path / "rows.csv")))).get("finetune") == expected
+    assert tomllib.loads(task_text(guess_task(str(tmp_path / "rows.csv")))).get("small") == expected
 
 
 @pytest.mark.parametrize(("content", "expected"), table_of(__file__, "test_what_is_asked_or_refused"))

@@ -33,7 +33,7 @@ from flows.papers.prompting.forms import FewShotParameters
 from flows.papers.sweep.flow import sweep
 from flows.papers.sweep.forms import SweepParameters
 from gptcore.base.errors import InputError
-from gptcore.config import FinetuneConfig
+from gptcore.config import preset_named
 from gptcore.nlu.registry import BEYOND, REGISTRY
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.suites import EXPERIMENT, read_leaderboard
@@ -386,4 +386,4 @@ def test_two_tasks_of_one_name_are_refused(board: Leaderboard, world: tuple[str,
     with pytest.raises(InputError, match="found weather twice, expected each name once"):
         chosen_tasks([files["weather"], files["weather"].replace("/weather/", "/weather/../weather/")], world[1])
     (task,) = chosen_tasks([files["weather"]], "")
-    assert task.settings(FinetuneConfig()).batch_size == 4
+    assert task.settings(preset_named("demo")).batch_size == 4

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gptcore.base.errors import InputError
-from gptcore.config import FinetuneConfig
+from gptcore.config import preset_named
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task, own_task_name, read_own_task
@@ -205,10 +205,19 @@ def test_what_is_recorded_reads_back_and_says_no_place(tmp_path: Path) -> None:
     assert dataset_fingerprint(moved, "") != dataset_fingerprint(spec, "")
 
 
-def test_its_settings_stand_before_a_presets(tmp_path: Path) -> None:
-    task = read_own_task(put(tmp_path, {"finetune": {"lr": 1e-4, "epochs": 7}}))
-    config = task.settings(FinetuneConfig(epochs=2, batch_size=8))
-    assert (config.lr, config.epochs, config.batch_size) == (1e-4, 7, 8)
+def test_its_settings_stand_before_a_presets_and_some_are_for_small_models(tmp_path: Path) -> None:
+    task = read_own_task(put(tmp_path, {"finetune": {"lr": 1e-4}, "small": {"lr": 1e-2, "epochs": 7, "ngrams": 3}}))
+    overrides = {"finetune": {"epochs": 2, "batch_size": 8}}
+    for name, epochs, ngrams in (("demo", 7, 3), ("best", 7, 3), ("paper", 2, None), ("imported", 2, None)):
+        config = task.settings(preset_named(name, overrides))
+        assert (config.lr, config.epochs, config.batch_size, config.ngrams) == (1e-4, epochs, 8, ngrams)
+    with pytest.raises(InputError, match=r"small\.epochs = 0: expected more than 0"):
+        read_own_task(put(tmp_path, {"small": {"epochs": 0}}))
+    grades = {"labels": None, "score_range": [0, 5], "metrics": None}
+    with pytest.raises(
+        InputError, match="class_weights = 'balanced', expected none but where a row has one of several"
+    ):
+        read_own_task(put(tmp_path, {**grades, "small": {"class_weights": "balanced"}}))
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = expected(__file__, "BROKEN")
