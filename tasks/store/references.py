@@ -41,7 +41,8 @@ def teacher_model(store: Store, ref: str) -> Artifact:
 
 
 def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifact:
-    """The checkpoint that ``ref`` names; latest is the newest pre-trained one that no ablation was trained for.
+    """The checkpoint that ``ref`` names; latest is the newest pre-trained one that no ablation was trained for, or, in a
+    store that has none, the newest imported one.
 
     The LSTM of Table 5 lies beside the others and is newer after that analysis; it is asked for by its digest.
 
@@ -52,8 +53,9 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     if (named := _named_checkpoint(store, ref)) is not None:
         return named
     store, _ = _where(store, ref, "pretrain")
-    families = [(recorded_family(record.manifest["config"]["model"]), record) for record in store.records("pretrain")]
-    for family, record in families:  # newest first
+    records = [record for stage in CHECKPOINTS for record in store.records(stage)]  # of each the newest first
+    families = [(recorded_family(record.manifest["config"]["model"]), record) for record in records]
+    for family, record in families:
         if not family.ablation and (family.generates or not generates) and store.whole(record):
             return record.artifact
     if others := {family.title for family, record in families if store.whole(record)}:
