@@ -41,8 +41,8 @@ def teacher_model(store: Store, ref: str) -> Artifact:
 
 
 def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifact:
-    """The checkpoint that ``ref`` names; latest is the newest pre-trained one that no ablation was trained for, or, in a
-    store that has none, the newest imported one.
+    """The checkpoint that ``ref`` names; latest is the newest pre-trained one that no ablation was trained for, or the
+    newest imported one in a store that has no other.
 
     The LSTM of Table 5 lies beside the others and is newer after that analysis; it is asked for by its digest.
 

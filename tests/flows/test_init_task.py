@@ -176,6 +176,7 @@ NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.
         lambda labels: not {"", "-"} & {*map(label_text, labels)} and any(grade_of(label) is None for label in labels)
     ),
 )
+@example(names=["'", "0"], labels=["0", ":"])  # quotes that are all of a name
 @example(names=["text", "label"], labels=["0\x1f", "p"])  # white space to Python, but not to its float
 def test_any_names_and_labels_are_read_again_as_they_are(names: list[str], labels: list[str]) -> None:
     text, label = names

@@ -261,8 +261,9 @@ def table_of_cells(
 
 
 def plain_name(name: str) -> str:
-    """A column's name without what a program or a person may have put around it."""
-    return name.strip("\ufeff \t\xa0\"'").casefold()
+    """A column's name without what a program or a person may have put around it; one of quotes alone stays."""
+    bare = name.strip("\ufeff \t\xa0")
+    return (bare.strip("\ufeff \t\xa0\"'") or bare).casefold()
 
 
 def named_columns(names: Sequence[str]) -> list[str]:
