@@ -36,7 +36,7 @@ class CorpusConfig:
     or several with commas between; None: none is left out."""
     weights: Mapping[str, float] | None = None
     """How often the training documents of a folder, file or glob below the corpus' root are read, on average, where
-    that is not once: ``{"wiki" = 2.0, "forum/*.jsonl" = 0.5}``; the first that a file matches counts. A whole number
+    that is not once: ``{"wiki" = 2.0, "forum" = 0.5}``; the first that a file matches counts. A whole number
     repeats each of its documents; the fraction beside it is the share that is read once more, drawn by the documents'
     hashes. None: each document is read once."""
     strict: bool = False
