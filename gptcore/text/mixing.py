@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
 
-from gptcore.base.errors import InputError, nearest
+from gptcore.base.errors import InputError, near
 
 
 def weight_of(source: str, weights: Mapping[str, float]) -> float:
@@ -39,11 +39,16 @@ def check_weights(weights: Mapping[str, float] | None, sources: Iterable[str]) -
         if not 0 < weight <= _MOST:
             raise InputError(f"corpus.weights.{pattern!r} = {weight:g}: expected more than 0, and {_MOST:g} or less")
         if not any(_matches(name, pattern) for name in names):
-            known = nearest(pattern, sorted({name.rpartition("/")[0] or name for name in names}))
-            raise InputError(f"corpus.weights: no file of the corpus matches {pattern!r}; {known}")
+            there = sorted({name.rpartition("/")[0] or name for name in names})
+            meant = f"; did you mean {meant}?" if (meant := near(pattern, there)) else ""
+            some = f"{', '.join(there[:_NAMED])}{', ...' * (len(there) > _NAMED)}"
+            raise InputError(
+                f"corpus.weights: no file of the corpus matches {pattern!r}, expected one of {some}{meant}"
+            )
 
 
 _MOST = 100.0
+_NAMED = 5  # folders, or files in none
 
 
 def _matches(source: str, pattern: str) -> bool:

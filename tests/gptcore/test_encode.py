@@ -156,7 +156,7 @@ def test_the_first_weight_that_a_file_matches_counts_and_its_fraction_is_drawn_b
     assert {copies(name, 3.0) for name in "abcdef"} == {3}
     check_weights(weights, sources)
     for wrong, said in (
-        ({"wikis": 2.0}, "no file of the corpus matches 'wikis'; .*wiki"),
+        ({"wikis": 2.0}, "no file of the corpus matches 'wikis', expected one of .*did you mean wiki"),
         ({"wiki": 0.0}, "more than 0"),
     ):
         with pytest.raises(InputError, match=said):
