@@ -42,12 +42,13 @@ def checkpoints_of(store: Store) -> list[str]:
 
 
 def settings_of_latest(store: Store) -> dict[str, Any]:
-    """Field -> what a fine-tune of the newest checkpoint uses where its form's field is left empty."""
+    """Field -> what a fine-tune of the newest checkpoint uses where its form's field is left empty and the task has no
+    value of its own."""
     try:
         checkpoint = pretrained_model(store, "latest")
-    except InputError:  # there is none yet
+        config = preset_on(store, checkpoint, CHECKPOINT, {}).preset.finetune
+    except InputError:  # there is none yet, or none that can be looked into: forms are worth less than what calls this
         return {}
-    config = preset_on(store, checkpoint, CHECKPOINT, {}).preset.finetune
     return {name: getattr(config, name) for name in ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop")}
 
 
@@ -65,7 +66,7 @@ def with_choices(
         field["anyOf"] = [{"title": "type one", "type": "string"}, {"title": "choose", "enum": choices}]
         for name, value in settings.items():
             if name in properties:
-                properties[name]["description"] += f"{_WITH_LATEST}{as_typed(value)}."
+                properties[name]["description"] += f"{_WITH_LATEST}{as_typed(value)}, unless the task has its own."
     return changed
 
 

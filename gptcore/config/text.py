@@ -77,3 +77,7 @@ class ShardConfig:
     """For a family that is pre-trained on sentences: the separator stands behind each of them."""
     weights: Mapping[str, float] | None = derived(None)
     """Those of the corpus' files."""
+
+    def as_recorded(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The weights in pairs, as the first that a file matches counts."""
+        return values | ({"weights": [*map(list, self.weights.items())]} if self.weights else {})

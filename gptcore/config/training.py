@@ -283,8 +283,9 @@ class FinetuneConfig(TrainingConfig):
     does but for the linear layer (Hu et al. 2022): for networks that are too large to train whole. None or 0: the
     network itself is trained."""
     class_weights: str | None = setting(None, among=CLASS_WEIGHTS, off="")
-    """What a training row's loss counts, of tasks whose rows have one of several labels. balanced: the rarer its label
-    is, the more, so that each label's rows count as much together as any other's. None or "": every row counts 1."""
+    """What a training row counts in the network's loss, of tasks whose rows have one of several labels. balanced: the
+    rarer its label is, the more, so that each label's rows count as much together as any other's. N-grams are fitted
+    without weights. None or "": every row counts 1."""
     taught: bool = False
     """Whether the teacher's predictions are learnt in the labels' place, of the teacher that was fine-tuned on the task
     with seed 0 (TinyBERT, section 3.2)."""

@@ -73,9 +73,22 @@ class Task:
         return self.spec.name
 
     def settings(self, preset: Preset) -> FinetuneConfig:
-        """The task's fine-tuning settings under a preset."""
+        """The task's fine-tuning settings under a preset.
+
+        :raises InputError: settings that do not fit each other, or the task.
+        """
         config = replace_settings(preset.finetune_for(self.name), self.small if preset.small else {}, "small")
-        return replace_settings(config, self.finetune, "finetune")
+        config = replace_settings(config, self.finetune, "finetune")
+        check_class_weights(self.spec, config)
+        return config
+
+
+def check_class_weights(spec: TaskSpec, config: FinetuneConfig) -> None:
+    """:raises InputError: classes are weighed of a task whose rows have not one label each."""
+    form = form_of(spec)
+    if config.class_weights and (form.several or form.choices or form.places or spec.score_range):
+        found = f"finetune.class_weights = {config.class_weights!r}: found the task {spec.name}"
+        raise InputError(f"{found}, expected a task each of whose rows has one of several labels")
 
 
 def is_task_file(name: str) -> bool:
@@ -127,12 +140,11 @@ def read_own_task(url: str, datasets_url: str = "") -> Task:
         refuse_recorded(f"{spec.home}/{source.path}")
     finetune, small, positive = given.table("finetune"), given.table("small"), given.raw("positive")
     given.check_all_read()
-    for table, fields in (("finetune", finetune), ("small", small)):  # an unknown field, or a wrong value
-        replace_settings(FinetuneConfig(), fields, f"{url}: {table}")
+    replace_settings(FinetuneConfig(), finetune, f"{url}: finetune")  # an unknown field, or a wrong value
+    alone = replace_settings(FinetuneConfig(), small, f"{url}: small")
+    replace_settings(alone, finetune, f"{url}: finetune")
     spec = _with_metrics(_with_labels(_told(_fitting(given, _with_options(spec))), given), given)
-    classes = not (form.several or form.choices or spec.score_range)
-    weighed = finetune.get("class_weights") or small.get("class_weights")
-    given.require(classes or not weighed, "class_weights", weighed, "none but where a row has one of several labels")
+    check_class_weights(spec, replace_settings(alone, finetune, f"{url}: finetune"))
     return Task(_with_positive(spec, positive, given), finetune, small)
 
 

@@ -11,12 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
 from gptcore.data.feed import POOL_BATCHES, BucketedBatches, MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.classifier import Classifier
-from gptcore.nlu.forms import form_of
 from gptcore.nlu.inputs import MARKS, TaskBatch
 from gptcore.nlu.rows import Rows, TaskRows
 from gptcore.objectives.losses import combined_loss, fused_language_model_loss, sequence_weights, weighted_task_loss
@@ -73,12 +71,10 @@ class FinetuneData:
 def class_weights(rows: Rows) -> Tensor:
     """What each class's rows count, (K,) float32: all classes' rows the same together, and a row 1 on average.
 
-    :raises InputError: rows that have no label, or several, or a grade, a choice or places.
+    :param rows: of a task each of whose rows has one of several labels.
     """
-    spec, form = rows.reader.spec, form_of(rows.reader.spec)
-    if not isinstance(rows, TaskRows) or form.several or form.choices or spec.score_range:
-        expected = "a task each of whose rows has one of several labels"
-        raise InputError(f"finetune.class_weights = 'balanced': found the task {spec.name}, expected {expected}")
+    assert isinstance(rows, TaskRows), "the settings are refused for others"
+    spec = rows.reader.spec
     counts = np.bincount(rows.labels.astype(np.int64), minlength=len(spec.labels))
     weights = len(rows) / np.maximum(counts, 1) / np.count_nonzero(counts)
     return torch.from_numpy(weights.astype(np.float32))

@@ -50,6 +50,7 @@ from gptcore.nlu.forms import form_of
 from gptcore.nlu.held_out import held_out_rows
 from gptcore.nlu.inputs import RowReader, released_part_tokens
 from gptcore.nlu.metrics import needs_threshold, stderrs_of_file
+from gptcore.nlu.own_task import check_class_weights
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.nlu.rows import Rows, numbered_rows, split_rows
 from gptcore.objectives.distillation import Distillation, Trained
@@ -158,6 +159,7 @@ def _finetune_once(job: FinetuneJob, world: World, stop: process.StopRequest) ->
 
 def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None:
     config, spec = job.finetune, encoded_task(job.dataset, job.task)
+    check_class_weights(spec, config)
     model, model_digest = task_model(job, spec)
     meta = check_dataset(job.dataset, spec, model_digest, model.network.config.n_vocab, str(job.model))
     part_tokens = released_part_tokens(model.network.config.n_ctx) if config.original else None

@@ -174,7 +174,7 @@ def weights_note(finetune: Mapping[str, Any]) -> str:
     """
     if not finetune.get("class_weights"):
         return ""
-    return "In the loss the rows of each label counted as much together as those of any other, however few they are."
+    return "In the network's loss the rows of each label counted as much together as any other's."
 
 
 def decision_note(result: Mapping[str, Any], spec: TaskSpec) -> str:
@@ -287,7 +287,7 @@ def write_pretrained_card(
         "words": read.words,
         **({"files": read.kinds_of_files} if read.kinds_of_files else {}),
         "training tokens": training_tokens,
-        **{f"read of {pattern}": f"{weight:g} times" for pattern, weight in (encoded.weights or {}).items()},
+        **{f"read of {pattern}": f"{weight:g} times" for pattern, weight in encoded.weights},
         "held-out tokens": encoded.splits["validation"].n_tokens,
         "vocabulary": encoded.n_vocab,
         "corpus": corpus.short,

@@ -263,6 +263,8 @@ def record_beside(tracker: Tracker, board: Leaderboard) -> None:
         old = there.pop(name, None)
         if old and old.data.metrics == numbers:
             continue
+        if old and old.data.metrics.keys() - numbers.keys():  # MLflow forgets no column
+            tracker.client.delete_run(old.info.run_id)
         tags = {"kind": BESIDE, "split": row.split}
         with tracker.open(EXPERIMENT, name, sha256_json({BESIDE: name}), tags, {}) as run:
             run.log_results(numbers)

@@ -134,7 +134,8 @@ def publish_report(built: Built, corpus_url: str) -> None:
             "%.0f %% of the words are in other scripts than the Latin one, whose text ftfy, spaCy's English tokenizer"
         )
         logger().warning(
-            f"{told} and lower case are made for; --family gpt2, bert or albert keep any text", 100 * share
+            f"{told} and lower case are made for; --family gpt2 keeps any text, bert and albert all but vowel signs",
+            100 * share,
         )
     listed = {"left out": (counts.left_out, "documents"), "damaged": (counts.damaged, "files")}
     for what, (lines, of) in listed.items():
@@ -167,13 +168,15 @@ def encode_shards(
         with partition_map(dask_address, shared=out, small=small) as parallel:
             report = encode_corpus(folder, loaded, out, config, map=parallel, progress=done)
         require_validation(report)
-        return {**report, **({"weights": config.weights} if config.weights else {})}
+        return {**report, **{name: told for name, told in recorded(config).items() if name == "weights"}}
 
     return build(store, recipe, produce, "shards", shards_made).artifact
 
 
 def require_validation(report: Mapping[str, Any]) -> None:
-    """:raises InputError: nothing was held out."""
+    """:raises InputError: nothing was held out, or the weights leave nothing to train on."""
+    if not report["splits"]["train"]["n_documents"]:
+        raise InputError("corpus.weights: no training document is read by these, expected one or more; raise a weight")
     if not report["splits"]["validation"]["n_documents"]:
         read = report["splits"]["train"]["n_documents"]
         raise InputError(
@@ -195,7 +198,7 @@ def local_shards(store: Store, shards: Artifact) -> Path:
 def shards_made(counts: Mapping[str, Any]) -> str:
     shards = ShardsCounts.parse(counts)
     train, validation = (shards.splits[name].n_tokens for name in ("train", "validation"))
-    mixed = "".join(f", {pattern} x {weight:g}" for pattern, weight in (shards.weights or {}).items())
+    mixed = "".join(f", {pattern} x {weight:g}" for pattern, weight in shards.weights)
     return f"{amount(train)} tokens to train on{mixed}, {amount(validation)} held out"
 
 

@@ -171,7 +171,7 @@ def encode_partitions(
             PieceTable.of(tokenizer_in(store.local(tokenizer), digest)).save(out)
         report = compose_shards(pieces, out, digest, counts.n_vocab)
         require_validation(report)
-        weighed = {"weights": config.weights} if config.weights else {}
+        weighed = {name: told for name, told in settings.items() if name == "weights"}
         return {**report, **weighed, "partitions": {"all": len(parts), "encoded": len(missing)}}
 
     return build(store, recipe, produce, "shards", shards_made).artifact

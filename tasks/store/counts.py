@@ -127,8 +127,8 @@ class ShardsCounts(TokenizerCounts):
     """Stage `shards`."""
 
     splits: Mapping[str, ShardsSplit]
-    weights: Mapping[str, float] | None = None
-    """How often the documents of a folder, file or glob are read, where that is not once."""
+    weights: Sequence[Sequence[Any]] = ()
+    """Folder, file or glob, and how often its documents are read, where that is not once."""
 
 
 class DatasetSplit(Counts):

@@ -52,17 +52,21 @@ def pretrained_model(store: Store, ref: str, generates: bool = False) -> Artifac
     """
     if (named := _named_checkpoint(store, ref)) is not None:
         return named
-    store, _ = _where(store, ref, "pretrain")
-    records = [record for stage in CHECKPOINTS for record in store.records(stage)]  # of each the newest first
-    families = [(recorded_family(record.manifest["config"]["model"]), record) for record in records]
-    for family, record in families:
-        if not family.ablation and (family.generates or not generates) and store.whole(record):
+    stages = ("imported",) if "/imported/" in ref else ("pretrain",) if "/pretrain/" in ref else CHECKPOINTS
+    store, _ = _where(store, ref, stages[0])
+    others = set()
+    for record in (record for stage in stages for record in store.records(stage)):  # of each stage the newest first
+        family = recorded_family(record.manifest["config"]["model"])
+        if not store.whole(record):
+            continue
+        if not family.ablation and (family.generates or not generates):
             return record.artifact
-    if others := {family.title for family, record in families if store.whole(record)}:
-        titles = ", ".join(sorted(others))
+        others.add(family.title)
+    if others:
         wanted = "one that generates text" if generates else "one that is more than an ablation"
-        raise InputError(f"pretrain 'latest': found only {titles} in {store.url}, expected {wanted}")
-    return store.resolve("latest", "pretrain")
+        found = f"found only {', '.join(sorted(others))} in {store.url}"
+        raise InputError(f"{stages[0]} 'latest': {found}, expected {wanted}")
+    return store.resolve("latest", stages[0])
 
 
 def _named_checkpoint(store: Store, ref: str) -> Artifact | None:

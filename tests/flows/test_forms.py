@@ -181,7 +181,9 @@ def test_a_form_says_what_an_empty_field_means_for_the_newest_checkpoint(tmp_pat
     assert [name for name in ("seeds", *settings, "layers") if "default" in fields[name]] == []
     told = choices.with_choices(offer.schema, ["latest"], settings)
     found = told["definitions"]["FinetuneParameters"]["properties"]["lr"]["description"]
-    assert found.endswith(f"Empty: as the preset says. With latest: {as_typed(settings['lr'])}.")
+    assert found.endswith(
+        f"Empty: as the preset says. With latest: {as_typed(settings['lr'])}, unless the task has its own."
+    )
     assert choices.without_choices(told) == offer.schema
     assert choices.with_choices(told, ["latest"], settings) == told
 

@@ -148,9 +148,9 @@ def test_loss_and_gradients_equal_the_plain_twin_however_the_batch_is_cut(
 
 
 @pytest.mark.parametrize("task", ["stsb", "storycloze"])
-def test_rows_without_one_of_several_labels_have_no_weights(world, task):
+def test_rows_without_one_of_several_labels_have_no_weights(world, task, tmp_path):
     with pytest.raises(InputError, match=f"found the task {task}, expected a task each of whose rows has one"):
-        FinetuneData(rows_of(world, task), FinetuneConfig(class_weights="balanced"))
+        run(job(world, task, tmp_path, class_weights="balanced"))
 
 
 def test_without_the_auxiliary_objective_the_vocabulary_is_never_multiplied(world, tmp_path, monkeypatch):

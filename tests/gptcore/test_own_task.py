@@ -215,7 +215,7 @@ def test_its_settings_stand_before_a_presets_and_some_are_for_small_models(tmp_p
         read_own_task(put(tmp_path, {"small": {"epochs": 0}}))
     grades = {"labels": None, "score_range": [0, 5], "metrics": None}
     with pytest.raises(
-        InputError, match="class_weights = 'balanced', expected none but where a row has one of several"
+        InputError, match=r"class_weights = 'balanced': found the task .*, expected a task each of whose rows has one"
     ):
         read_own_task(put(tmp_path, {**grades, "small": {"class_weights": "balanced"}}))
 

@@ -125,11 +125,13 @@ def test_weights_mix_partitions_as_they_mix_an_undivided_build(books: Path, voca
         made = encode.fn(store, clean.fn(store, raw, weighed), tokenizer, shards)
         found.append(Counter((split, name, *ids) for split, name, ids in documents(local_shards(store, made))))
         counts = store.manifest(made)["counts"]
-        assert counts["weights"] == weights
+        assert counts["weights"] == [*map(list, weights.items())]
         assert counts["splits"]["train"]["n_documents"] == sum(
             n for (split, *_), n in found[-1].items() if split == "train"
         )
     assert found[0] == found[1]
+    other = replace(SHARDS, weights=dict(reversed(weights.items())))  # where every match is another's first
+    assert encode_shards.fn(store, clean_corpus.fn(store, raw, weighed), tokenizer, other) != made
     often = {name: n for (split, name, *_), n in found[0].items() if split == "train"}
     assert {*often.values()} == {1, 2, 3}
     assert all(n == 1 for (split, *_), n in found[0].items() if split == "validation")
