@@ -217,8 +217,10 @@ class Shards:
     def places_of(self, token: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Every place of an id, in order: its row, and where in the row. int64 [N] each."""
         rows, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for number, values in enumerate(self._values):
-            its = np.flatnonzero(self._file == number)
+        by_file = np.argsort(self._file, kind="stable")
+        borders = np.searchsorted(self._file[by_file], np.arange(len(self._values) + 1))
+        for values, (begin, stop) in zip(self._values, pairwise(borders.tolist()), strict=True):
+            its = by_file[begin:stop]
             starts = self._start[its]
             found = np.flatnonzero(values == token)
             first, end = np.searchsorted(found, [starts, starts + self.lengths[its]])  # of each row's places among all
