@@ -1,4 +1,4 @@
-"""Using the models that a store holds: answers to a user's own rows, the perplexity of a text, generated text.
+"""Using the models that a store holds: answers to a user's own rows, the perplexity of a text, models to go on with.
 
 Plain functions without Prefect: nothing here is worth a run's record, and an answer should take no server's start.
 Models come from the store by REF (a digest or its beginning, latest, best, an artifact's URL, models:/NAME@ALIAS), or
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from flows.forms.references import WORDS, any_model, fine_tuned_model
 from gptcore.base.errors import InputError, require
-from gptcore.evaluation import generate as generation
 from gptcore.evaluation import inference
 from gptcore.evaluation.inference import Tally
 from gptcore.evaluation.likelihood import encoder_likelihood, pseudo_perplexity
@@ -30,19 +29,8 @@ from gptcore.nlu.own_rows import TYPED, labelled_rows, own_lines, own_table
 from gptcore.nlu.readers import decoded_lines
 from gptcore.nlu.registry import recorded_task
 from gptcore.text.tokenizer import Tokenizer
-from tasks.store.artifact import Artifact
-from tasks.store.lineage import ancestor, card_origin, home_of, model_files
+from tasks.store.lineage import ancestor, card_origin, home_of, opened_model
 from tasks.store.store import Store
-
-
-class Drawing(TypedDict, total=False):
-    """How text is continued; see :func:`gptcore.evaluation.generate.generate`."""
-
-    max_tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
 
 
 def predict(
@@ -86,7 +74,7 @@ def _task_model(store: Store, task: str, model: str, tokenizer: str) -> TaskMode
     if tokenizer:
         found = TaskModel(Path(model), Tokenizer.load(tokenizer))
     else:
-        found = TaskModel(*_files(fine_tuned_model(store, model, task)))
+        found = TaskModel(*opened_model(fine_tuned_model(store, model, task)))
     require(found.spec.name == task, f"--model {model}: a model for {found.spec.name}, expected one for {task}")
     return found
 
@@ -113,30 +101,12 @@ def perplexity(store: Store, model: str, lines: Iterable[bytes], tokenizer: str 
     return inference.text_perplexity(found, words, lines)
 
 
-def generate(store: Store, model: str, prompt: str, tokenizer: str = "", **settings: Unpack[Drawing]) -> Iterator[str]:
-    """The continuation of a prompt, in pieces.
+def language_model(store: Store, model: str, tokenizer: str = "") -> tuple[LanguageModel, Tokenizer]:
+    """A model that predicts the next token, on this machine's device in eval mode, and its tokenizer.
 
     :param model: as in :func:`perplexity`.
-    :raises InputError: no such model, or a setting out of range.
+    :raises InputError: no such model.
     """
-    found, words = _language_model(store, model, tokenizer)
-    return generation.generate(found, words, prompt, **settings)
-
-
-def generate_lines(
-    store: Store, model: str, lines: Iterable[bytes], tokenizer: str = "", **settings: Unpack[Drawing]
-) -> Iterator[dict[str, str]]:
-    """The continuation of each line; see :func:`gptcore.evaluation.inference.continue_lines`.
-
-    :param model: as in :func:`perplexity`.
-    :raises InputError: no such model, a setting out of range, or a broken line.
-    """
-    found, words = _language_model(store, model, tokenizer)
-    return inference.continue_lines(found, words, lines, **settings)
-
-
-def _language_model(store: Store, model: str, tokenizer: str) -> tuple[LanguageModel, Tokenizer]:
-    """A model that predicts the next token, on this machine's device in eval mode."""
     network, folder, words = _network(store, model, tokenizer)
     return next_token_network(network, str(folder)).to(pick_device(0)).eval(), words
 
@@ -146,16 +116,11 @@ def _network(store: Store, model: str, tokenizer: str) -> tuple[Network, Path, T
     if tokenizer:
         folder, words = Path(model), Tokenizer.load(tokenizer)
     else:
-        folder, words = _files(any_model(store, model))
+        folder, words = opened_model(any_model(store, model))
     fine_tuned = _task_of(folder) is not None
     network = Classifier.load(folder)[0].network if fine_tuned else load_model(str(folder))
     words.require_rows(network.config.n_vocab, str(folder))
     return network, folder, words
-
-
-def _files(artifact: Artifact) -> tuple[Path, Tokenizer]:
-    folder, words = model_files(artifact)
-    return folder, Tokenizer.load(str(words))
 
 
 def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "", int8: bool = False) -> list[str]:
@@ -177,7 +142,7 @@ def export(store: Store, model: str, layout: str, out: str, tokenizer: str = "",
         where, words = Path(model), Tokenizer.load(tokenizer)
     else:
         artifact = any_model(store, model)
-        (where, words), origin = _files(artifact), card_origin(home_of(artifact), artifact)
+        (where, words), origin = opened_model(artifact), card_origin(home_of(artifact), artifact)
     if (task := _task_of(where)) is not None:
         try:
             require(layout != "release", "the release's arrays are those of a pre-trained model, without a classifier")
@@ -204,7 +169,7 @@ def _export_onnx(store: Store, model: str, folder: Path, tokenizer: str, int8: b
     require(not tokenizer, "--format onnx: found a model's folder, expected a model of a store, which has its dev rows")
     artifact = any_model(store, model)
     require(artifact.stage == "finetune", f"--format onnx: found {WORDS[artifact.stage]}, expected {WORDS['finetune']}")
-    where, words = _files(artifact)
+    where, words = opened_model(artifact)
     home = home_of(artifact)
     found = write_onnx(where, words, home.local(ancestor(home, artifact, "dataset")), folder, int8)
     lines = sorted(str(path) for path in folder.iterdir() if path.name not in (MODEL, INT8))

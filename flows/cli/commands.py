@@ -155,15 +155,17 @@ def generate(options: argparse.Namespace) -> None:
 
     check_sampling(options.max_tokens, options.temperature, options.top_k, options.top_p)
     store = _look_up_model(options)
-    from flows.inference import generate, generate_lines
+    from flows.inference import language_model
+    from gptcore.evaluation.generate import generate
+    from gptcore.evaluation.inference import continue_lines
 
-    model = store, options.model
+    model = language_model(store, options.model, options.tokenizer)
     settings = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "seed")}
     if options.prompt is None:
-        for answer in generate_lines(*model, sys.stdin.buffer, options.tokenizer, **settings):
+        for answer in continue_lines(*model, sys.stdin.buffer, **settings):
             print(json.dumps(answer, ensure_ascii=False), flush=True)
         return
-    pieces = generate(*model, options.prompt, options.tokenizer, **settings)
+    pieces = generate(*model, options.prompt, **settings)
     print(options.prompt, end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)

@@ -26,9 +26,8 @@ from gptcore.nlu.blimp import BLIMP, WITHOUT_TRAINING, available_zero_shot, chec
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.registry import BEYOND, REGISTRY
-from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import model_files, own_tokenizer, tokenizer_of
+from tasks.store.lineage import load_tokenizer, opened_model, own_tokenizer
 from tasks.store.references import WEIGHTS, best_models, fine_tuned_tasks, imported_names, is_model_folder
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
@@ -148,10 +147,10 @@ def submission(
             f"--checkpoint {checkpoint}: not fine-tuned yet on {', '.join(missing)}; "
             f"run `gptmill finetune TASK --checkpoint {artifact.short}` for each"
         )
-    tokenizer = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
     folders = {task: store.local(models[task], "model") for task in wanted}
     with shown("submission"):
-        report = glue_submission(folders, tokenizer, datasets_url, Path(out), tasks, Meter("submission", "rows"))
+        words = load_tokenizer(store, artifact)
+        report = glue_submission(folders, words, datasets_url, Path(out), tasks, Meter("submission", "rows"))
     return {**report, "models": {task: models[task].url for task in wanted}}
 
 
@@ -167,14 +166,13 @@ def serve(url: str, name: str, model: str, port: int, max_tokens: int | None = N
     require(max_tokens is None or max_tokens > 0, f"--max-tokens: found {max_tokens}, expected 1 or more")
     listener(port).close()  # one in use is told before torch is imported and the model read
     artifact = served_model(check_addresses({"store": url, "model": model}), name, model)
-    folder, words = model_files(artifact)
+    folder, tokenizer = opened_model(artifact)
     from flows.serving.answering import Generation, Predictions, Service  # brings torch along
     from flows.serving.model_server import serve
     from gptcore.evaluation.predict import TaskModel
     from gptcore.machine.device import pick_device
     from gptcore.models.network import load_language_model
 
-    tokenizer = Tokenizer.load(str(words))
     tokenizer.encode("word")  # the first one imports spaCy, for which no client should wait
     about: dict[str, Any] = {"model": artifact.url, "digest": artifact.digest}
     service: Service

@@ -104,6 +104,12 @@ def model_files(artifact: Artifact) -> tuple[Path, Path]:
     return home.local(artifact, "model"), home.local(tokenizer_of(home, artifact))
 
 
+def opened_model(artifact: Artifact) -> tuple[Path, Tokenizer]:
+    """The local folder of a model, and its tokenizer, ready to encode; raises as :func:`model_files`."""
+    folder, words = model_files(artifact)
+    return folder, Tokenizer.load(str(words))
+
+
 def tokenizer_of(store: Store, artifact: Artifact) -> Artifact:
     """The tokenizer behind shards, a checkpoint or a fine-tuned model."""
     return ancestor(store, artifact, "tokenizer")

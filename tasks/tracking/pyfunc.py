@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_object, write_json_atomic
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import located, model_files
+from tasks.store.lineage import located, opened_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,10 +155,8 @@ class TaskPredictor:
 
     def __init__(self, artifact: Artifact) -> None:
         from gptcore.evaluation.predict import TaskModel
-        from gptcore.text.tokenizer import Tokenizer
 
-        folder, words = model_files(artifact)
-        self._model = TaskModel(folder, Tokenizer.load(str(words)))
+        self._model = TaskModel(*opened_model(artifact))
 
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Answer every row; texts beyond n_ctx are cut as in training, a row without a text is answered blank.
@@ -211,10 +209,8 @@ class Continuation:
     def __init__(self, artifact: Artifact) -> None:
         from gptcore.machine.device import pick_device
         from gptcore.models.network import load_language_model
-        from gptcore.text.tokenizer import Tokenizer
 
-        folder, words = model_files(artifact)
-        self._tokenizer = Tokenizer.load(str(words))
+        folder, self._tokenizer = opened_model(artifact)
         self._model = load_language_model(str(folder)).to(pick_device(0)).eval()
 
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:

@@ -32,6 +32,7 @@ from flows.serving import answering, model_server
 from flows.serving.answering import Generation, Passes, Predictions
 from flows.serving.model_server import application
 from gptcore.base.errors import InputError
+from gptcore.evaluation.generate import generate
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models.network import load_model
 from gptcore.text.tokenizer import Tokenizer
@@ -182,7 +183,7 @@ def test_text_is_generated_with_the_settings_of_the_request(shelf: Shelf) -> Non
     folder, words = model_files(shelf.checkpoint)
     tokenizer = Tokenizer.load(str(words))
     service = Generation(load_model(str(folder)).eval(), tokenizer)
-    alone = "".join(inference.generate(shelf.store, "latest", "the cat", max_tokens=5, seed=3))
+    alone = "".join(generate(*inference.language_model(shelf.store, "latest"), "the cat", max_tokens=5, seed=3))
     with TestClient(application(service, {}), base_url="http://localhost") as client:
         found = client.post("/generate", json={"prompt": "the cat", "max_tokens": 5, "seed": 3})
         assert found.json() == {"continuation": alone}

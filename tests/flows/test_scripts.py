@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from flows.cli.init_task import init_task
-from flows.inference import generate, predict
+from flows.inference import language_model, predict
 from gptcore.data.shards import Shards
+from gptcore.evaluation.generate import generate
 from tasks.stages.corpus import local_shards
 from tasks.store.store import Store
 from tests.flows.world import OVERRIDES, run_pipeline
@@ -134,4 +135,4 @@ def test_a_library_goes_from_books_to_answers(
     answers = [answer["label"] for answer in predict(store, script, "best", rows)]
     assert answers == [*WORDS[script][4]]
     if family == "gpt2":
-        assert "".join(generate(store, "latest", WORDS[script][4][0], max_tokens=8, seed=1))
+        assert "".join(generate(*language_model(store, "latest"), WORDS[script][4][0], max_tokens=8, seed=1))

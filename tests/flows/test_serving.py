@@ -26,6 +26,8 @@ from flows.serving.answering import Predictions
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import LSTMConfig, ModelConfig
+from gptcore.evaluation.generate import generate
+from gptcore.evaluation.inference import continue_lines
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models.transformer import GPT
 from gptcore.nlu.blimp import COLUMNS
@@ -168,19 +170,20 @@ def test_text_is_scored_and_generated_by_either_kind_of_model(shelf, tmp_path):
     assert inference.perplexity(Store(tmp_path), folder, TEXT, tokenizer=shelf.tokenizer.url) == scores[0]
     assert inference.perplexity(shelf.store, fine_tuned.short, TEXT) != scores[0]
     for ref in (*refs, fine_tuned.short, fine_tuned.url):
-        assert len(list(inference.generate(shelf.store, ref, "the cat", max_tokens=5, top_k=3))) == 5
+        assert len(list(generate(*inference.language_model(shelf.store, ref), "the cat", max_tokens=5, top_k=3))) == 5
     assert json.dumps(scores)
 
 
 def test_lines_are_continued_in_batches_as_each_prompt_alone(shelf):
     prompts = [*["The cat", "a bird runs because it was tired", "who said that?"] * 3]
     lines = [f"{prompt}\n".encode() for prompt in prompts]
-    found = list(inference.generate_lines(shelf.store, "latest", iter(lines), max_tokens=20, seed=3))
+    model = inference.language_model(shelf.store, "latest")
+    found = list(continue_lines(*model, iter(lines), max_tokens=20, seed=3))
     assert [answer["prompt"] for answer in found] == prompts
     for seed, answer in enumerate(found, start=3):
-        alone = inference.generate(shelf.store, "latest", answer["prompt"], max_tokens=20, seed=seed)
+        alone = generate(*model, answer["prompt"], max_tokens=20, seed=seed)
         assert answer["continuation"] == "".join(alone)
-    answers = inference.generate_lines(shelf.store, "latest", iter([*lines[:8], b" \n"]), max_tokens=1)
+    answers = continue_lines(*model, iter([*lines[:8], b" \n"]), max_tokens=1)
     assert sum(1 for _ in zip(range(8), answers, strict=False)) == 8  # those before are answered
     with pytest.raises(InputError, match="standard input, line 9: found ' ', expected a word or more"):
         next(answers)
@@ -192,13 +195,13 @@ def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf)
     ):
         inference.perplexity(shelf.store, "./model", TEXT)
     with pytest.raises(InputError, match="pretrain, finetune, imported or adapt 'feed': found no such artifact"):
-        inference.generate(shelf.store, "feed", "the cat")
+        inference.language_model(shelf.store, "feed")
     words = shelf.tokenizer.short
     with pytest.raises(
         InputError,
         match=f"^{words}: an artifact of the stage tokenizer, expected pretrain, finetune, imported or adapt$",
     ):
-        inference.generate(shelf.store, words, "the cat")
+        inference.language_model(shelf.store, words)
     with pytest.raises(InputError, match=f"^{words}: an artifact of the stage tokenizer, expected finetune$"):
         fine_tuned_model(shelf.store, words, "rte")
     with pytest.raises(InputError, match="no tokenizer here"):

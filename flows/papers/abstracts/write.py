@@ -9,9 +9,8 @@ from gptcore.machine.device import pick_device
 from gptcore.models.network import load_language_model
 from gptcore.papers.abstracts import write
 from gptcore.papers.abstracts.config import SamplingConfig
-from gptcore.text.tokenizer import Tokenizer
 from tasks.store.artifact import Artifact
-from tasks.store.lineage import ancestor, tokenizer_of
+from tasks.store.lineage import ancestor, load_tokenizer
 from tasks.store.store import Store
 
 
@@ -25,8 +24,7 @@ def write_abstracts(
     """
     artifact = abstracts_model(store, model)
     network = load_language_model(str(store.local(artifact, "model"))).to(pick_device(0)).eval()
-    words = Tokenizer.load(str(store.local(tokenizer_of(store, artifact))))
-    written = write.write_abstracts(network, words, titles, sampling)
+    written = write.write_abstracts(network, load_tokenizer(store, artifact), titles, sampling)
     return [(item.title, item.abstract + ("" if item.ended else " ...")) for item in written]
 
 

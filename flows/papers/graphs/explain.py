@@ -10,10 +10,9 @@ from gptcore.base.settings import replace_settings
 from gptcore.evaluation.predict import TaskModel
 from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
 from gptcore.papers.graphs.reasoner import Reasoner
-from gptcore.text.tokenizer import Tokenizer
 from tasks.papers.graphs.counts import GraphCounts
 from tasks.store.counts import TrainingCounts
-from tasks.store.lineage import ancestor, model_files
+from tasks.store.lineage import ancestor, opened_model
 from tasks.store.store import Store
 
 
@@ -36,10 +35,9 @@ def explain(store: Store, task: str, lines: Iterable[bytes]) -> Iterator[dict[st
     best = records[scores.index(max(scores))]  # of equals the newest
     stages = ("grounded", "graph", "vectors", "finetune")
     grounded, graph, vectors, model = (ancestor(store, best.artifact, stage) for stage in stages)
-    folder, words = model_files(model)
     reasoner = Reasoner(
         store.local(best.artifact),
-        TaskModel(folder, Tokenizer.load(str(words))),
+        TaskModel(*opened_model(model)),
         store.local(graph),
         store.local(vectors),
         replace_settings(KagNETConfig(), best.manifest["config"]["kagnet"], "kagnet"),

@@ -43,7 +43,7 @@ from tasks.report.card import amount, cost, publish_table, synthetic_note
 from tasks.stages.stage import CHECKPOINTS, JOB_OPTIONS, STAGE_OPTIONS, build, recipe_of
 from tasks.stages.training import Training, Work, follow_job, network_of, report
 from tasks.store.artifact import Artifact, Recipe
-from tasks.store.lineage import ancestor
+from tasks.store.lineage import load_tokenizer
 from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 from tasks.tracking.provenance import run_tags
@@ -143,7 +143,7 @@ def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: S
         folder = store.local(papers)
         train, test = (read_papers(folder, split) for split in ("train", "test"))
         chosen = [test[n * len(test) // min(titles, len(test))] for n in range(min(titles, len(test)))]
-        words = Tokenizer.load(str(store.local(ancestor(store, model, "tokenizer"))))
+        words = load_tokenizer(store, model)
         network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
         appendix = () if PapersCounts.of(store, papers).synthetic else TITLES
         done = Meter("written", "abstracts").counting("write", len(appendix) + len(chosen))
