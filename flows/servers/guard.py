@@ -7,15 +7,11 @@ mean 127.0.0.1 once the page is loaded (DNS rebinding), which stands in `Host`. 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
-"""As ASGI has them, these four."""
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 Headers = Sequence[tuple[str, str]]
 """Names in lower case, each with a value."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -32,13 +28,13 @@ def own_names(host: str, port: int, others: Collection[str] = ()) -> frozenset[s
     return frozenset({f"{name}:{port}" for name in names} | {name.lower() for name in others})
 
 
-def guarded(app: Application, names: frozenset[str]) -> Application:
+def guarded(app: ASGIApp, names: frozenset[str]) -> ASGIApp:
     """The application, which sees no request under another name or of another origin.
 
     :param names: what :func:`own_names` gives.
     """
 
-    async def checked(scope: Message, receive: Receive, send: Send) -> None:
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and (problem := refusal(_headers(scope), names)):
             await _refuse(scope, receive, send, problem)
             return
@@ -68,16 +64,16 @@ def refusal(headers: Headers, names: frozenset[str]) -> str:
     return ""
 
 
-def _headers(scope: Message) -> list[tuple[str, str]]:
+def _headers(scope: Scope) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
 
 
-async def _refuse(scope: Message, receive: Receive, send: Send, problem: str) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, problem: str) -> None:
+    from starlette.responses import PlainTextResponse  # not for who starts a server of another process
+    from starlette.websockets import WebSocketClose
+
     if scope["type"] == "websocket":
         await receive()  # the handshake
-        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": problem[:100]})
-        return
-    body = f"{problem}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+        await WebSocketClose(_POLICY_VIOLATION, problem[:100])(scope, receive, send)
+    else:
+        await PlainTextResponse(f"{problem}\n", 403)(scope, receive, send)

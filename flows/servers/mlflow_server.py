@@ -18,7 +18,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, cast
 
-from flows.servers.guard import Application, Message, Receive, Send, guarded, own_names
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flows.servers.guard import guarded, own_names
 from gptcore.base.tables import read_table
 from tasks.tracking import database
 
@@ -58,18 +60,18 @@ def main(options: Sequence[str] | None = None) -> None:
     cli(["server", *options], prog_name="mlflow")
 
 
-def application() -> Application:
+def application() -> ASGIApp:
     """What uvicorn serves in the process that MLflow starts."""
     module, _, name = os.environ[_APPLICATION].partition(":")
     theirs = getattr(importlib.import_module(module), name)
     app = theirs() if inspect.isfunction(theirs) else theirs  # with users it is a factory
-    return guarded(_without_greetings(cast(Application, app)), frozenset(os.environ[_SERVED].split(",")))
+    return guarded(_without_greetings(cast(ASGIApp, app)), frozenset(os.environ[_SERVED].split(",")))
 
 
-def _without_greetings(app: Application) -> Application:
+def _without_greetings(app: ASGIApp) -> ASGIApp:
     """The application, whose first page tells the browser first what it keeps in its local storage."""
 
-    async def served(scope: Message, receive: Receive, send: Send) -> None:
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
         async def changed(message: Message) -> None:
             if message["type"] == "http.response.start":  # its length is another one
                 message["headers"] = [pair for pair in message["headers"] if pair[0].lower() != b"content-length"]

@@ -36,9 +36,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.servers.environment import listener
-from flows.servers.guard import LOOPBACK, Application, Message, Receive, Send, foreign_host
+from flows.servers.guard import LOOPBACK, foreign_host
 from flows.serving import pages
 from flows.serving.answering import Passes, Service
 from flows.serving.connections import Connection
@@ -77,7 +78,7 @@ class Refused(Exception):
         self.status = status
 
 
-def application(service: Service, about: dict[str, Any]) -> Application:
+def application(service: Service, about: dict[str, Any]) -> ASGIApp:
     """The application of one model.
 
     :param about: what `/health` says of it.
@@ -195,10 +196,10 @@ class _Server(uvicorn.Server):
         self._ready()
 
 
-def _watched(app: Application, metrics: Metrics, paths: list[str]) -> Application:
+def _watched(app: ASGIApp, metrics: Metrics, paths: list[str]) -> ASGIApp:
     """The application for names of this machine alone; each request is measured and gets a line in the log."""
 
-    async def seen(scope: Message, receive: Receive, send: Send) -> None:
+    async def seen(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
