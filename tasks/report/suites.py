@@ -173,9 +173,9 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     """
     if (there := run.opened_tags.get("suite", "")) != row.suite:
         raise InputError(f"leaderboard row {row.name}: its suite is {row.suite}, the run's is {there}")
-    kept = row.only([task for task in row.per_task if not _rests_on_more(run, task, row)]) if row.cells else row
+    kept = row.only([task for task in row.per_task if not _rests_on_more(run, task, row)])
     parts = {f"{_GLUE}{task}": value for task, value in kept.glue_parts.items()}
-    without_tuning = _printed(zero_shot.percent if zero_shot else row.zero_shot)
+    without_tuning = _printed(zero_shot.percent) if zero_shot else {}
     errors = {f"{column}/stderr": cell.stderr for column, cell in kept.cells.items()}
     run.log_results({**_printed(kept.percent), **parts, **without_tuning, **errors})
     if zero_shot:
@@ -234,48 +234,36 @@ def record_published(tracker: Tracker) -> None:
     """Put the paper's rows into an experiment of their own; one that is there as it is printed stays."""
     for old in tracker.search(EXPERIMENT, {"kind": "published"}):  # an older version kept them among ours
         tracker.client.delete_run(old.info.run_id)
-    rows = published_rows()
-    there = set()
-    for old in tracker.search(PUBLISHED_EXPERIMENT, {"kind": "published"}):
-        if any(_stands(row, old) for row in rows):
-            there.add(old.info.run_name)
-        else:  # an older version's, of which something was wrong
-            tracker.client.delete_run(old.info.run_id)
-    for row in rows:
-        if row.name in there:
-            continue
-        key = sha256_json({"published": row.name, "percent": row.percent})
-        with tracker.open(PUBLISHED_EXPERIMENT, row.name, key, {"kind": "published", "table": row.source}, {}) as run:
-            record_row(run, row)
+    _keep_beside(tracker, PUBLISHED_EXPERIMENT, "published", {row.name: row for row in published_rows()})
 
 
 def record_beside(tracker: Tracker, board: Leaderboard) -> None:
     """Put the paper's own row and the best floors among ours on MLflow's page, where they are compared; no board is
     read from these.
-
-    Cheap where nothing changed.
     """
-    there = {run.info.run_name: run for run in tracker.search(EXPERIMENT, {"kind": BESIDE})}
-    for row in [*board.floors, *filter(is_paper, board.rows)]:
+    rows = (*board.floors, *filter(is_paper, board.rows))
+    _keep_beside(tracker, EXPERIMENT, BESIDE, {_PAPER if is_paper(row) else row.name: row for row in rows})
+
+
+def _keep_beside(tracker: Tracker, experiment: str, kind: str, rows: Mapping[str, Row]) -> None:
+    """Keep rows that are no suite's under their names, and no other runs of a kind; cheap where nothing changed.
+
+    One whose numbers or table are others now is made anew, as MLflow forgets no column.
+    """
+    there = {run.info.run_name: run for run in tracker.search(experiment, {"kind": kind})}
+    for name, row in rows.items():
         average = row.average(list(REGISTRY))
         numbers = _printed({**row.percent, **row.zero_shot, **({} if average is None else {"average": average})})
-        name = _PAPER if is_paper(row) else row.name
         old = there.pop(name, None)
-        if old and old.data.metrics == numbers:
+        if old and (old.data.metrics, old.data.tags.get("table", "")) == (numbers, row.source):
             continue
-        if old and old.data.metrics.keys() - numbers.keys():  # MLflow forgets no column
+        if old:
             tracker.client.delete_run(old.info.run_id)
-        tags = {"kind": BESIDE, "split": row.split}
-        with tracker.open(EXPERIMENT, name, sha256_json({BESIDE: name}), tags, {}) as run:
+        tags = {"kind": kind, "split": row.split, "table": row.source}
+        with tracker.open(experiment, name, sha256_json({kind: name}), tags, {}) as run:
             run.log_results(numbers)
-    for old in there.values():  # floors of rows that no baseline is of any more
+    for old in there.values():  # of rows that are no more
         tracker.client.delete_run(old.info.run_id)
-
-
-def _stands(row: Row, run: MlflowRun) -> bool:
-    numbers = _printed({**row.percent, **row.zero_shot})
-    printed = {name: run.data.metrics.get(name) for name in numbers} == numbers
-    return run.info.run_name == row.name and run.data.tags.get("table") == row.source and printed
 
 
 def kept_row(run: MlflowRun, kind: Kind) -> Row:
