@@ -155,7 +155,11 @@ class Leaderboard:
         ours = [row for row in self.ordered if row.kind != "published"]
         cells = [cell for row in ours for cell in row.cells.values()]
         if any(row.glue is not None for row in ours):
-            yield _glue_note()
+            printed = [f"{row.method} {row.average}" for row in PUBLISHED if row.table == "Table 4" and row.average]
+            yield (
+                "glue: GLUE's average without WNLI, which the paper leaves out (MNLI m/mm averaged first; MRPC, QQP "
+                f"and STS-B over both metrics); as printed, with WNLI: {', '.join(printed)}"
+            )
         if any(cell.stderr is not None for cell in cells):
             yield "±: bootstrap standard error over the scored rows; another seed is another matter"
         for chosen_on in sorted({row.chosen_on for row in ours} - {""}):
@@ -191,7 +195,10 @@ class Leaderboard:
                 "the phrases that are entities in the train rows"
             )
         if self.zero_shot:
-            yield zero_shot_note()
+            yield (
+                f"{BLIMP}: of the checkpoint itself, without fine-tuning: accuracy x 100 on minimal pairs, the mean of "
+                f"its {len(ZERO_SHOT) - 1} fields (chance: 50); in no average"
+            )
         for row in ours:
             several = {column: cell for column, cell in row.cells.items() if cell.seeds > 1}
             spread = [f"{column} {cell.low:.1f}-{cell.high:.1f} ({cell.seeds})" for column, cell in several.items()]
@@ -241,14 +248,6 @@ def best_of_ours(rows: Sequence[Row], texts: Sequence[str]) -> list[bool]:
     return [mine and sum(ours) > 1 and score == best for score, mine in zip(scores, ours, strict=True)]
 
 
-def zero_shot_note() -> str:
-    """What the zero-shot columns are."""
-    return (
-        f"{BLIMP}: of the checkpoint itself, without fine-tuning: accuracy x 100 on minimal pairs, the mean of its "
-        f"{len(ZERO_SHOT) - 1} fields (chance: 50); in no average"
-    )
-
-
 def published_notes(rows: Sequence[Row]) -> Iterator[str]:
     """The notes of published rows, each note once, behind the names of the rows that it is of."""
     for note in dict.fromkeys(row.note for row in rows if row.note):
@@ -260,11 +259,3 @@ def _tested(row: Row) -> str:
     """The tasks of a row that were scored on test rows: the twelve first, then the others."""
     tasks = {TASK_OF_COLUMN.get(column, column): None for column, cell in row.cells.items() if cell.split == "test"}
     return ", ".join(sorted(tasks, key=[*REGISTRY, *tasks].index))
-
-
-def _glue_note() -> str:
-    printed = [f"{row.method} {row.average}" for row in PUBLISHED if row.table == "Table 4" and row.average]
-    return (
-        "glue: GLUE's average without WNLI, which the paper leaves out (MNLI m/mm averaged first; MRPC, QQP and STS-B "
-        f"over both metrics); as printed, with WNLI: {', '.join(printed)}"
-    )
