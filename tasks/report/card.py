@@ -156,38 +156,6 @@ def selection_note(finetune: Mapping[str, Any], rows: Mapping[str, int]) -> str:
     return f"{words}{again}; dev rows were scored once."
 
 
-def ngrams_note(result: Mapping[str, Any]) -> str:
-    """How much of a fine-tuned model's answers its n-grams have told; empty where it was asked for none."""
-    weight = result.get("ngrams_weight")
-    if weight is None:
-        return ""
-    return (
-        f"What words and n-grams tell, fitted on all training rows, counts {weight:g} times beside the network: "
-        "the weight that served the rows which chose the epoch best."
-    )
-
-
-def weights_note(finetune: Mapping[str, Any]) -> str:
-    """That rows did not count the same in the loss; empty where they did.
-
-    :param finetune: the recorded settings of its fine-tuning.
-    """
-    if not finetune.get("class_weights"):
-        return ""
-    return "In the network's loss the rows of each label counted as much together as any other's."
-
-
-def decision_note(result: Mapping[str, Any], spec: TaskSpec) -> str:
-    """How far its probabilities are moved from those that the loss asks for; empty where they are not."""
-    moved = result.get("decision_shift")
-    if not moved:
-        return ""
-    return (
-        f"Its probabilities are moved so that one half is where {spec.title_of(spec.headline)} is expected to be best: "
-        f"by the same rows, {moved:+.2f} in the log-odds of {spec.labels[1]}."
-    )
-
-
 def cost(seconds: float, threads: int, device: str, processes: int = 1) -> str:
     """What a job took of a machine: GPU-hours on a GPU, core-hours (cores x hours) elsewhere."""
     if "cpu" in device.lower():
@@ -327,8 +295,6 @@ def write_finetuned_card(
         rows[f"{split} rows"] = f"{counts.rows:,}{of}"
     data = {**rows, "used": json.dumps(result["rows"]), "labels": ", ".join(spec.labels) or str(spec.score_range)}
     training = {**_cost(result), "best epoch": result["best_epoch"], **flatten(settings)}
-    notes = [*origin, from_task_note(tuning), weights_note(tuning), ngrams_note(result)]
-    notes += [selection_note(tuning, result["rows"]), decision_note(result, spec)]
     _write(
         folder,
         "finetuned.md",
@@ -336,10 +302,12 @@ def write_finetuned_card(
         spec=spec,
         form=form_of(spec),
         words_too=bool(tuning.get("words") and form_of(spec).word_reader),
-        notes=list(filter(None, notes)),
+        notes=list(filter(None, [*origin, from_task_note(tuning)])),
+        tuning=tuning,
+        result=result,
+        selected=selection_note(tuning, result["rows"]),
         published=[f"{column} {value}" for column, value in spec.paper.items() if value is not None],
         findings=[*([spec.note] if spec.note and not synthetic else []), *(dataset.findings if spec.own else ())],
-        collapsed=result["majority_collapse"],
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from gptcore.base.settings import recorded
+from gptcore.config import ModelConfig
 from gptcore.nlu.registry import task_spec
 from gptcore.papers.sweep.plan import read_plan
 from tasks.papers.graphs.report import Choice, Route, Routes
 from tasks.papers.sweep.report import Outcome, SweepResult, shown_value
-from tasks.report.card import Card, amount, cost, decision_note, shown
+from tasks.report.card import Card, amount, cost, shown, write_finetuned_card
 from tasks.report.figures import _POINTS, Curve, Figure, Panels, _curve, loss_curve
 from tasks.report.table import Table
+from tasks.store.counts import DatasetCounts
 from tests.expected import expected
 from tests.tasks.markdown import tables
 
@@ -134,11 +138,16 @@ def test_values_as_people_read_them(value: Any, text: str) -> None:
     assert shown(value) == text
 
 
-def test_a_card_says_how_far_a_decision_was_moved() -> None:
-    said = decision_note({"decision_shift": -3.946}, task_spec("cola"))
-    assert "one half is where Matthews correlation is expected to be best" in said
-    assert said.endswith(" -3.95 in the log-odds of 1.")
-    assert decision_note({"decision_shift": 0.0}, task_spec("cola")) == decision_note({}, task_spec("rte")) == ""
+@pytest.mark.parametrize(("task", "shift"), [("cola", -3.946), ("cola", 0.0), ("rte", None)])
+def test_a_card_says_how_far_a_decision_was_moved(task: str, shift: float | None, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(recorded(ModelConfig())))
+    result = {"rows": {"dev": 9}, "wall_seconds": 1.0, "threads": 1, "device": "cpu", "precision": "float32"}
+    result |= {"steps": 1, "best_epoch": 1, "majority_collapse": False, "decision_shift": shift}
+    counts = DatasetCounts.parse({"splits": {}})
+    write_finetuned_card(tmp_path, task_spec(task), counts, {"finetune": {}}, result)
+    said = (tmp_path / "README.md").read_text()
+    assert ("one half is where Matthews correlation is expected to be best" in said) == bool(shift)
+    assert (" -3.95 in the log-odds of 1." in said) == bool(shift)
 
 
 def test_cost() -> None:
