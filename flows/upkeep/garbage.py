@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from gptcore.base.errors import InputError, require
+from tasks.stages.table import STAGES
 from tasks.store.garbage import Item, Plan, Rules, inventory, plan, sweep
 from tasks.store.presence import noted
 from tasks.store.store import Store
@@ -21,10 +22,6 @@ _MEASURES = (
 )
 _TRACKED = ("pretrain", "finetune", "adapt", "vectors", "kagnet")
 _WORLDS = "storyworld"
-STAGES = {
-    *(*_MEASURES, *_TRACKED, _WORLDS),
-    *("corpus", "corpus-part", "tokenizer", "shards", "shards-part", "dataset", "imported", "papers", "papers-ids"),
-}
 _KINDS = {
     "remains": "remains",
     "unfinished": "unfinished",

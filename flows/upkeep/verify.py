@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flows.upkeep.garbage import STAGES, in_bytes
+from flows.upkeep.garbage import in_bytes
+from tasks.stages.table import STAGES
 from tasks.store.sqlite import database_problem
 from tasks.store.state import state_folder
 from tasks.store.store import Store
