@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system, names_in, require_address
-from tasks.store.artifact import check_name
+from tasks.store.artifact import is_digest, is_stage
 from tasks.store.counts import Generated
 from tasks.store.locks import exclusive_now, is_locked, lock_file
 from tasks.store.manifest import MANIFEST
@@ -176,7 +176,7 @@ def _copies(store: Store, fs: Any, stage: str) -> Iterator[Item]:
 
 
 def _stages(fs: Any, base: str) -> list[str]:
-    return [name for name in names_in(fs, base) if _is_name(name, "0" * 64)]
+    return list(filter(is_stage, names_in(fs, base)))
 
 
 def _folders(fs: Any, path: str, suffix: str = "", only: str = "") -> dict[str, _Folder]:
@@ -187,7 +187,7 @@ def _folders(fs: Any, path: str, suffix: str = "", only: str = "") -> dict[str, 
     folders: dict[str, _Folder] = {}
     for file, info in fs.find(f"{path}{only}", detail=True, withdirs=False).items():
         digest, _, name = file.removeprefix(f"{path}/").partition("/")
-        if name and _is_name("x", digest.removesuffix(suffix) if suffix else digest):
+        if name and is_digest(digest.removesuffix(suffix) if suffix else digest):
             folder = folders.setdefault(digest, _Folder(f"{path}/{digest}"))
             times = filter(None, (_time(info.get(key)) for key in _TIMES))
             folder.files[name] = int(info.get("size") or 0), next(times, None)
@@ -197,19 +197,11 @@ def _folders(fs: Any, path: str, suffix: str = "", only: str = "") -> dict[str, 
 def _finished_folders(fs: Any, path: str) -> dict[str, _Folder]:
     """The items of a folder that may be anybody's: only what has a manifest, found without a walk through the rest."""
     try:
-        digests = [name for name in names_in(fs, path) if _is_name("x", name)]
+        digests = list(filter(is_digest, names_in(fs, path)))
     except PermissionError:
         return {}  # somebody else's, closed to us
     there = [digest for digest in digests if fs.exists(f"{path}/{digest}/{MANIFEST}")]
     return {digest: _folders(fs, path, only=f"/{digest}")[digest] for digest in there}
-
-
-def _is_name(stage: str, digest: str) -> bool:
-    try:
-        check_name(stage, digest)
-    except InputError:
-        return False
-    return True
 
 
 def _time(value: Any) -> datetime | None:

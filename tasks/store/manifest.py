@@ -200,15 +200,6 @@ def corrupt(name: str, problem: str) -> CorruptArtifact:
     return CorruptArtifact(f"{name}: {problem}; {_REBUILD}")
 
 
-def check_sha256(name: str, file: Mapping[str, Any], sha256: str) -> None:
-    """Compare the SHA-256 of a listed file with the one that the manifest has.
-
-    :raises CorruptArtifact: one line that names ``name`` and the file.
-    """
-    if problem := sha256_problem(file, sha256):
-        raise corrupt(name, problem)
-
-
 @lru_cache(maxsize=1)
 def code_version() -> dict[str, str | bool | None]:
     """The package's version, and the git commit where the code runs from a checkout (`dirty`: with local changes)."""

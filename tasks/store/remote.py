@@ -39,7 +39,7 @@ from tasks.store.manifest import (
     size_problem,
 )
 from tasks.store.records import manifests, mark, read_small, remove, share
-from tasks.store.state import state_folder
+from tasks.store.state import FileDigests, state_folder
 
 log = logging.getLogger(__name__)
 _INDEX = "index.json"
@@ -62,7 +62,7 @@ class RemoteShelf:
             raise InputError(f"--store {url}: found a local address, expected it without the protocol")
         self._base = base.rstrip("/")
         self.scratch = scratch_folder(self.root)
-        self._hashes: dict[tuple[str, int, int], str] = {}
+        self._digests = FileDigests()  # checkpoints are big: what was sent is read again only where it has changed
 
     @property
     def _fs(self) -> Any:
@@ -224,10 +224,10 @@ class RemoteShelf:
             if any(part.startswith(".") for part in name.split("/")):
                 continue
             try:
-                blob = self._hash(path)
+                blob = self._digests.sha256(path)
                 if blob not in there:
                     self._fs.put_file(str(path), f"{base}/blobs/{blob}")
-                if self._hash(path) == blob:
+                if self._digests.sha256(path) == blob:
                     index[name] = blob
             except FileNotFoundError:
                 log.debug("%s vanished while it was being mirrored", path)
@@ -291,14 +291,6 @@ class RemoteShelf:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(copy, ignore_errors=True)
         os.rename(folder, copy)
-
-    def _hash(self, path: Path) -> str:
-        """SHA-256 of a local file, remembered while its size and time of change stay: checkpoints are big."""
-        stat = path.stat()
-        key = (str(path), stat.st_size, stat.st_mtime_ns)
-        if key not in self._hashes:
-            self._hashes[key] = sha256_file(path)
-        return self._hashes[key]
 
     def _read_json(self, path: str) -> Any | None:
         try:

@@ -30,12 +30,13 @@ from tasks.store.locks import Renewal, exclusive, lock_file
 from tasks.store.manifest import (
     MANIFEST,
     Manifest,
-    check_sha256,
+    corrupt,
     drop_unlisted,
     part_of,
     problem_of,
     seal,
     sealed,
+    sha256_problem,
     size_problem,
 )
 from tasks.store.presence import note
@@ -320,7 +321,8 @@ class Store:
         if listed is None:
             raise InputError(f"{artifact.url}: found no file {path} in its {MANIFEST}")
         data = shelf.read_file(artifact.stage, artifact.digest, manifest, path)
-        check_sha256(artifact.url, listed, hashlib.sha256(data).hexdigest())
+        if problem := sha256_problem(listed, hashlib.sha256(data).hexdigest()):
+            raise corrupt(artifact.url, problem)
         return data
 
     # --- inside

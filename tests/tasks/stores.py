@@ -13,7 +13,7 @@ import fsspec
 
 from tasks.store import presence
 from tasks.store.artifact import Artifact
-from tasks.store.manifest import MANIFEST, check_sha256
+from tasks.store.manifest import MANIFEST, sha256_problem
 from tasks.store.store import Store
 
 
@@ -56,7 +56,7 @@ def verify(store: Store, artifact: Artifact) -> None:
     manifest = store.manifest(artifact)
     for file in manifest["files"]:
         with fsspec.open("/".join(filter(None, (artifact.url, manifest.get("root"), file["path"])))) as there:
-            check_sha256(artifact.url, file, hashlib.sha256(there.read()).hexdigest())
+            assert sha256_problem(file, hashlib.sha256(there.read()).hexdigest()) is None
 
 
 @contextmanager
