@@ -46,9 +46,10 @@ def check_corpus(corpus: str) -> None:
 def check_dask(address: str) -> None:
     """:raises InputError: no scheduler answers at the address that a form may have."""
     if address:
-        from tasks.jobs.parallel import check_cluster
+        from tasks.jobs.parallel import connect
 
-        check_cluster(address)
+        with connect(address):
+            pass
 
 
 def check_layers(store: Store, checkpoint: Artifact, layers: int) -> None:

@@ -140,15 +140,6 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def check_cluster(address: str) -> None:
-    """Check that a cluster answers and has workers with this package.
-
-    :raises InputError: one line that says what is missing.
-    """
-    with connect(address):
-        pass
-
-
 @contextmanager
 def connect(address: str) -> Iterator[Any]:
     """A client of the cluster at ``address``.
