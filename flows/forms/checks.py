@@ -58,33 +58,19 @@ def check_layers(store: Store, checkpoint: Artifact, layers: int) -> None:
     require(layers <= has, f"--layers: found {layers}, the checkpoint has {has} blocks")
 
 
-def check_from_task(source: str, preset: Preset, tasks: Sequence[str], datasets_url: str) -> None:
-    """See that the tasks that start from another's model can, where a form or its settings say so.
-
-    :param source: the task that the form names; empty: none.
-    :param tasks: those that are fine-tuned; empty: every one whose data is there.
-    :param datasets_url: empty: the generated world, which has them all.
-    :raises InputError: unknown task, or one that would start from itself, or whose data is not there; or none starts.
-    """
-    wanted = tasks or (available(datasets_url) if datasets_url else REGISTRY)
-    if source and not set(wanted) & set(FROM_TASK):
-        known = ", ".join(FROM_TASK)
-        raise InputError(f"--from-task {source}: expected one of {known} among the tasks, to start so")
-    check_sources(preset, tasks, datasets_url, source)
-
-
 def check_sources(preset: Preset, tasks: Sequence[str], datasets_url: str, asked: str = "") -> None:
-    """See that there is data for the tasks that others start from.
+    """Check that the tasks that start from another's model can, where a form or its settings say so.
 
     :param tasks: those that are fine-tuned; empty: every one whose data is there.
     :param datasets_url: empty: the generated world, which has them all.
-    :param asked: the source that a form says.
-    :raises InputError: naming the task, its source and what there is data for.
+    :param asked: the source that the form names; empty: none.
+    :raises InputError: none of the tasks starts from it; or a source is unknown, is the task itself, or has no data.
     """
-    if not datasets_url:
-        return
-    there = available(datasets_url)
-    for task in chosen_tasks(tasks, datasets_url):
+    there = available(datasets_url) if datasets_url else list(REGISTRY)
+    if asked and not set(tasks or there) & set(FROM_TASK):
+        known = ", ".join(FROM_TASK)
+        raise InputError(f"--from-task {asked}: expected one of {known} among the tasks, to start so")
+    for task in chosen_tasks(tasks, datasets_url) if datasets_url else ():
         if (source := task.settings(preset).from_task) is None:
             continue
         setting = f"tasks.{task.name}.from_task = {source!r} (of preset or settings; '' switches it off)"

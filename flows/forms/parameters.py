@@ -59,7 +59,7 @@ class OnBooks(Form):
         :raises InputError: an unknown setting, or a value that does not fit.
         """
         require_one_family(self.overrides, self.family)
-        return chosen_preset(self.preset, self.overrides, self.family)
+        return chosen_preset(self.preset, self.overrides, self.family, getattr(self, "from_task", ""))
 
     def resolve(self, store: Store) -> BooksRequest:
         from flows.forms import checks
@@ -114,16 +114,11 @@ class PipelineParameters(OnBooks):
     from_task: str = field("from_task", 14)
     rates: list[Rate] = field("rates", 15)
 
-    @property
-    def chosen_preset(self) -> Preset:
-        require_one_family(self.overrides, self.family)
-        return chosen_preset(self.preset, self.overrides, self.family, self.from_task)
-
     def resolve(self, store: Store) -> BooksRequest:
         from flows.forms import checks
 
         request = super().resolve(store)
-        checks.check_from_task(self.from_task, request.preset, self.tasks, self.datasets)
+        checks.check_sources(request.preset, self.tasks, self.datasets, self.from_task)
         checks.check_rates(self.rates)
         return request
 
@@ -280,7 +275,7 @@ class FinetuneAllParameters(Form):
         preset, origin = preset_on(store, checkpoint, self.preset, self.overrides, self.from_task)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         tasks = tuple(checks.chosen_tasks(self.tasks, datasets_url))
-        checks.check_from_task(self.from_task, preset, self.tasks, datasets_url)
+        checks.check_sources(preset, self.tasks, datasets_url, self.from_task)
         return FineTunesRequest(store, checkpoint, family, preset, origin, datasets_url, tasks, self.from_task)
 
 
