@@ -65,13 +65,13 @@ config_file = partial(toml_file, option="--config ")
 """The settings in the TOML file that ``--config`` names."""
 
 
-def numbers(comma_separated: str, option: str, example: str) -> list[float]:
-    """The numbers in a list.
+def numbers(comma_separated: str, option: str, example: str, kind: type[float] = float) -> list[float]:
+    """The numbers in a list; ``kind`` is `int` where they are whole.
 
     :raises InputError: something else than a number.
     """
     try:
-        return [float(item) for item in listed(comma_separated)]
+        return [kind(item) for item in listed(comma_separated)]
     except ValueError:
         raise InputError(f"{option}: found {comma_separated!r}, expected numbers, as {example}") from None
 

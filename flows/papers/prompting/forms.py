@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from flows.forms.fields import OR_OWN_TASK, Form, field
-from flows.forms.readers import listed
+from flows.forms.readers import listed, numbers
 from flows.servers.environment import absolute
-from gptcore.base.errors import InputError, require
+from gptcore.base.errors import InputError
 from gptcore.config.sizes import PROMPT_SETTINGS, SIZES, shape_given, sized_preset
 from gptcore.nlu.own_task import is_task_file
 from gptcore.papers.prompting.tasks import PROMPT_TASKS, PromptTask, available_prompt_tasks, prompt_task
@@ -112,11 +113,5 @@ def prompt_task_names(comma_separated: str) -> list[str]:
     return [absolute(name) if is_task_file(name) else name for name in listed(comma_separated)]
 
 
-def shot_counts(comma_separated: str) -> list[int]:
-    """The numbers in a list of numbers of examples.
-
-    :raises InputError: something else than a number.
-    """
-    items = listed(comma_separated)
-    require(all(item.isdecimal() for item in items), f"--shots: found {comma_separated!r}, expected numbers, as 0,1,4")
-    return [int(item) for item in items]
+shot_counts = partial(numbers, option="--shots", example="0,1,4", kind=int)
+"""The numbers in a list of numbers of examples."""
