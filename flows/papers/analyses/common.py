@@ -218,15 +218,18 @@ def require_own_families(parameters: AnalysisParameters, *fields: str) -> None:
             raise InputError(f"--{name}: this analysis compares families, each with its own; expected no --{name}")
 
 
-def chosen_tasks(parameters: AnalysisParameters, defaults: Sequence[str]) -> list[str]:
+def chosen_tasks(parameters: AnalysisParameters, defaults: Sequence[str], only: bool = False) -> list[str]:
     """The tasks that were asked for, else those of ``defaults`` whose data is there.
 
+    :param only: whether the analysis is about ``defaults`` alone: of the tasks that were asked for these are taken.
     :raises InputError: there is none.
     """
-    if parameters.tasks:
+    if parameters.tasks and not only:
         return list(parameters.tasks)
-    there = [task for task in defaults if not parameters.datasets or task in available(parameters.datasets)]
-    require(there, f"--tasks: none of {', '.join(defaults)} has data; expected tasks that have")
+    wanted = [task for task in defaults if not parameters.tasks or task in parameters.tasks]
+    there = [task for task in wanted if not parameters.datasets or task in available(parameters.datasets)]
+    asked = "was asked for and " if only else ""
+    require(there, f"--tasks: none of {', '.join(defaults)} {asked}has data; expected tasks that have")
     return there
 
 
@@ -253,14 +256,6 @@ def scores_of(row: Row, tasks: Sequence[str]) -> tuple[dict[str, str], float | N
 def plain(label: str) -> str:
     """A model's label without what MLflow does not take in a metric's name."""
     return label.replace(",", "").replace("= ", "").replace(":", "").replace("%", " percent")
-
-
-def metrics_of(label: str, row: Row, tasks: Sequence[str]) -> dict[str, float]:
-    """A row's scores and their mean by the names that MLflow takes; ``label``: of the model."""
-    label = plain(label)
-    metrics = {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
-    _, mean = scores_of(row, tasks)
-    return metrics if mean is None else {**metrics, f"{label}/average": mean}
 
 
 def columns_of_tasks(tasks: Sequence[str], published: Sequence[PublishedModel]) -> list[str]:
@@ -296,7 +291,9 @@ def table_of_models(
             body.append(printed[model.label])
         label = plain(model.label)
         metrics |= {f"{label}/weights": model.weights, f"{label}/operations": model.operations}
-        metrics |= metrics_of(model.label, row, tasks)
+        metrics |= {f"{label}/{task}": score for task, score in row.per_task.items() if task in tasks}
+        if mean is not None:
+            metrics[f"{label}/average"] = mean
     if not side_by_side:
         body += [_published_cells(row, columns) for row in published]
     header = ("model", "whose", *COST, "held-out loss", "average", *columns)

@@ -9,14 +9,12 @@ from prefect import flow
 
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.run_names import from_form
-from flows.papers.analyses.common import about, collapsed, named, rows_of_arms, synthetic_notes
+from flows.papers.analyses.common import about, chosen_tasks, collapsed, named, rows_of_arms, synthetic_notes
 from flows.trainings.chain import Chain, run_chain
 from flows.trainings.grid import Arm, pretrained_arm, scratch_arm
-from gptcore.base.errors import require
 from gptcore.config import FinetuneConfig, Preset
 from gptcore.families import FAMILIES
 from gptcore.nlu.published import PUBLISHED
-from gptcore.nlu.readers import available
 from gptcore.nlu.registry import REGISTRY, task_spec
 from gptcore.papers.analyses.published import ABLATIONS
 from tasks.report.analysis import Analysis, publish_all
@@ -42,7 +40,7 @@ def tables(parameters: AnalysisParameters) -> list[Analysis]:
 @flow(name="analysis-table5", flow_run_name=from_form, persist_result=False)
 def table5(parameters: AnalysisParameters) -> list[Analysis]:
     """Table 5: what pre-training, the auxiliary objective and the Transformer each contribute."""
-    wanted = _wanted(parameters, list(ABLATIONS[0].percent))
+    wanted = chosen_tasks(parameters, list(ABLATIONS[0].percent), only=True)
     chain = run_chain(parameters, wanted)
     arms = ablations(chain.preset, wanted, chain.checkpoint, chain.pretrain_lstm())
     rows = rows_of_arms(chain, parameters, wanted, arms)
@@ -88,7 +86,7 @@ def ablations(preset: Preset, tasks: list[str], checkpoint: Artifact, lstm: Arti
 @flow(name="analysis-layers", flow_run_name=from_form, persist_result=False)
 def layers(parameters: AnalysisParameters) -> list[Analysis]:
     """Figure 2, left: the more layers are transferred, the better."""
-    wanted = _wanted(parameters, ["mnli", "race"])
+    wanted = chosen_tasks(parameters, ["mnli", "race"], only=True)
     chain = run_chain(parameters, wanted)
     n_layer = chain.preset.model.layers
     arms = [Arm(f"{n} layers", chain.checkpoint, {"n_transfer": n}) for n in range(n_layer)]
@@ -114,17 +112,6 @@ def layers(parameters: AnalysisParameters) -> list[Analysis]:
     notes = [f"median of {rows[0].seeds} seed(s); train: seed 0, {_TRAIN_ROWS:,} rows", *about(chain)]
     identity = {"arms": {row.name: row.suite for row in rows}, "tasks": wanted, "seeds": rows[0].seeds}
     return publish_all([Analysis("layers", title, header, body, identity, metrics, notes, figure)], parameters.out)
-
-
-def _wanted(parameters: AnalysisParameters, tasks: list[str]) -> list[str]:
-    """The tasks of an analysis that were asked for and whose data is there.
-
-    :raises InputError: there is none.
-    """
-    chosen = [task for task in tasks if not parameters.tasks or task in parameters.tasks]
-    there = [task for task in chosen if not parameters.datasets or task in available(parameters.datasets)]
-    require(there, f"--tasks: none of {', '.join(tasks)} was asked for and has data; this analysis is about these")
-    return there
 
 
 def _table1(chain: Chain) -> Analysis:
