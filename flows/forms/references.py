@@ -213,7 +213,8 @@ def _of_row(store: Store, row: Row, task: str) -> Artifact:
         if task:
             found = references.task_model(home, task, best=True, among={artifact.digest for artifact in tuned})
         else:
-            found = references.checkpoint_of_digest(home, row.checkpoint) if row.checkpoint else None
+            kept = (home.find(stage, row.checkpoint) for stage in CHECKPOINTS) if row.checkpoint else ()
+            found = next(filter(None, kept), None)
         if found:
             return found
     wanted = f"fine-tuned model for {task}" if task else "pre-trained model"

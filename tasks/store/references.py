@@ -87,11 +87,6 @@ def _named_checkpoint(store: Store, ref: str) -> Artifact | None:
     return fitting[0] if len(fitting) == 1 else home.resolve(word, stage)
 
 
-def checkpoint_of_digest(store: Store, digest: str) -> Artifact | None:
-    """The checkpoint of either stage that has a digest; None where the store has none."""
-    return next(filter(None, (store.find(stage, digest) for stage in CHECKPOINTS)), None)
-
-
 def imported_names(store: Store, but: str = "") -> dict[str, Artifact]:
     """Name -> imported model, the newest of several that older versions gave one name.
 
@@ -256,10 +251,9 @@ def task_model(store: Store, task: str, best: bool, among: Collection[str] | Non
         for record in store.records("finetune")
         if _task(record.manifest) == task and (among is None or record.artifact.digest in among)
     ]
-    newest = next(filter(store.whole, of_task), None)
-    if newest is None:
-        return None
-    return (_best(store, Lineage(store, of_task), of_task, newest) if best else newest).artifact
+    whole = filter(store.whole, of_task)
+    chosen = _best(store, Lineage(store, of_task), of_task) if best else next(whole, None)
+    return chosen.artifact if chosen else None
 
 
 def fine_tuned_tasks(store: Store) -> set[str]:
@@ -287,16 +281,14 @@ def best_models(store: Store, checkpoint: Artifact, synthetic: bool) -> dict[str
             continue
         if DatasetCounts.parse(_dataset(lineage, record)["counts"]).synthetic == synthetic:
             models.setdefault(_task(record.manifest), []).append(record)
-    newest = {task: next(filter(store.whole, records), None) for task, records in models.items()}
-    return {
-        task: _best(store, lineage, models[task], record).artifact
-        for task, record in newest.items()
-        if record is not None
-    }
+    chosen = {task: _best(store, lineage, records) for task, records in models.items()}
+    return {task: record.artifact for task, record in chosen.items() if record}
 
 
-def _best(store: Store, lineage: Lineage, models: Sequence[Record], newest: Record) -> Record:
-    """The best of a task's models, newest first, on the dev rows of the newest complete one."""
+def _best(store: Store, lineage: Lineage, models: Sequence[Record]) -> Record | None:
+    """The best of a task's models, newest first, on the dev rows of the newest complete one; None: none is complete."""
+    if (newest := next(filter(store.whole, models), None)) is None:
+        return None
     rows = _dev_rows(lineage, newest)
     comparable = [record for record in models if _dev_rows(lineage, record) == rows]
     comparable.sort(key=lambda each: FinetuneCounts.parse(each.manifest["counts"]).scores["dev/score"], reverse=True)
