@@ -96,10 +96,7 @@ def zero_shot(
     chosen = list(tasks) or there
     require(chosen, f"{datasets_url}: found nothing that {artifact.short} can be scored on; expected BLiMP/")
     with shown("zero-shot"):
-        from tasks.stages.evaluation import (
-            score_blimp,  # these bring torch along
-            score_zero_shot,
-        )
+        from tasks.stages.evaluation import score_blimp, score_zero_shot  # these bring torch along
 
         results: dict[str, dict[str, Any]] = {}
         if heuristics := [task for task in chosen if task != BLIMP]:

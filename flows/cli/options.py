@@ -55,9 +55,8 @@ class Command:
     @property
     def called(self) -> Callable[[argparse.Namespace], None]:
         """What runs the command with its parsed options."""
-        instead = {
-            _attribute(argument["name"]): argument["calls"] for argument in self.arguments if "calls" in argument
-        }
+        calls = {argument["name"]: argument["calls"] for argument in self.arguments if "calls" in argument}
+        instead = {name.lstrip("-").replace("-", "_"): other for name, other in calls.items()}  # as argparse names them
         own = partial(run_flow, self.flow, self.forms[0], self.prints) if self.flow else None
         return partial(
             call, self.calls or f"flows.cli.commands:{self.name.replace('-', '_')}", self.takes, instead, own
@@ -76,11 +75,6 @@ def read_commands() -> tuple[Command, ...]:
         tables[name] = {**tables[name], "arguments": [*tables[name].get("arguments", ()), *options]}
     commands = (_command(name, {**tables[name], "group": groups[tables[name]["group"]]}, shared) for name in names)
     return tuple(sorted(commands, key=lambda command: [*groups.values()].index(command.group)))
-
-
-def _attribute(option: str) -> str:
-    """The attribute of the parsed options that argparse gives an option's value."""
-    return option.lstrip("-").replace("-", "_")
 
 
 def listed(commands: Iterable[Command]) -> str:

@@ -52,9 +52,8 @@ def read_stack() -> dict[str, Any] | None:
         fields = {"prefect_url": str, "mlflow_url": str, "processes": dict, "layout": dict}
         record = read_object(path, "a record of the stack", fields)
         checked_object(record["layout"], f"{path}: layout", "a JSON object", {"full": bool})
-        record.setdefault(
-            "forms", {"store": str(record.get("store") or LIGHT_STORE), "datasets": ""}
-        )  # of an older version
+        before = {"store": str(record.get("store") or LIGHT_STORE), "datasets": ""}
+        record.setdefault("forms", before)  # of an older version
         checked_object(record["forms"], f"{path}: forms", "a JSON object", {"store": str, "datasets": str})
     except InputError as error:
         raise InputError(f"{error}; delete it if the stack is down") from None

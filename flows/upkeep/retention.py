@@ -93,9 +93,7 @@ def _prefect_file() -> Path | None:
 
 def _prefect(file: Path, days: float) -> str:
     """Flow runs that have ended, with their task runs, logs and artifacts; events after Prefect's own seven days."""
-    from prefect.settings import (
-        PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD as RETENTION,
-    )
+    from prefect.settings import PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD as RETENTION
     from prefect.settings import temporary_settings
 
     from flows.servers.transactions import waiting_for_their_turn

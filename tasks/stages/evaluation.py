@@ -136,10 +136,8 @@ def score_blimp(
     """
 
     def produce(out: Path) -> dict[str, Any]:
-        family, tokenizer = (
-            recorded_family(store.manifest(checkpoint)["config"]["model"]),
-            load_tokenizer(store, checkpoint),
-        )
+        family = recorded_family(store.manifest(checkpoint)["config"]["model"])
+        tokenizer = load_tokenizer(store, checkpoint)
         network = family.part("likelihood")(str(model_folder(store, checkpoint, step)), tokenizer.specials)
         return _on_pairs(network, tokenizer, datasets_url, max_pairs)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from gptcore.text.word_edges import has_signs
 from tasks.jobs.parallel import partition_map
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact
-from tasks.store.counts import TokenizerCounts
 from tasks.store.references import named_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter, logger
@@ -27,6 +25,7 @@ from tasks.tracking.logs import Meter, logger
 _LOOKED_AT = 200_000
 """Words, more by those of one row."""
 _OFTEN = 0.01
+_MADE = "{n_vocab:,} pieces".format_map
 
 
 @task(name="tokenizer", task_run_name="tokenizer {config.n_merges} merges", **STAGE_OPTIONS)
@@ -43,7 +42,7 @@ def train_tokenizer(store: Store, corpus: Artifact, config: TokenizerConfig, das
         _tell_of_signs(folder, learnt)
         return _saved(learnt, out)
 
-    return build(store, recipe, produce, "tokenizer", _made).artifact
+    return build(store, recipe, produce, "tokenizer", _MADE).artifact
 
 
 @task(name="tokenizer", task_run_name="tokenizer {ref}", **STAGE_OPTIONS)
@@ -75,7 +74,7 @@ def _pinned(store: Store, tokenizer: Tokenizer) -> Artifact:
     inputs = {"vocabulary and merges": tokenizer.digest}
     inputs |= {"settings": sha256_json(tokenizer.beside)} if tokenizer.beside else {}
     recipe = recipe_of("tokenizer", {"imported": True}, inputs)
-    return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _made).artifact
+    return build(store, recipe, lambda out: _saved(tokenizer, out), "tokenizer", _MADE).artifact
 
 
 def check_kind(store: Store, tokenizer: Artifact, config: TokenizerConfig) -> None:
@@ -112,7 +111,3 @@ def _tell_of_signs(corpus: Path, tokenizer: Tokenizer) -> None:
 def _saved(tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
     tokenizer.save(out)
     return {"n_vocab": tokenizer.n_vocab, "tokenizer_digest": tokenizer.digest}
-
-
-def _made(counts: Mapping[str, Any]) -> str:
-    return f"{TokenizerCounts.parse(counts).n_vocab:,} pieces"

@@ -132,10 +132,8 @@ def generate(parameters: GenerateParameters) -> Analysis:
 
     :raises InputError: no such model, or a title without words.
     """
-    from flows.papers.abstracts.write import (  # torch: not before a form is known to be good
-        abstracts_model,
-        write_abstracts,
-    )
+    # torch: not before a form is known to be good
+    from flows.papers.abstracts.write import abstracts_model, write_abstracts
 
     signals.listen()
     store = Store(parameters.store)

@@ -83,7 +83,8 @@ def collect_papers(store: Store, arxiv_url: str, categories: Sequence[str] = ())
             "synthetic": is_synthetic(arxiv_url),
         }
 
-    return build(store, recipe, produce, "papers", _collected).artifact
+    made = "{read:,} records of {files} files -> {papers:,} papers"
+    return build(store, recipe, produce, "papers", made.format_map).artifact
 
 
 @task(name="papers-ids", task_run_name="ids of papers {papers.short}", **STAGE_OPTIONS)
@@ -107,11 +108,6 @@ def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Art
     return built.artifact
 
 
-def _collected(counts: Mapping[str, Any]) -> str:
-    counted = PapersCounts.parse(counts)
-    return f"{counted.read:,} records of {counted.files} files -> {counted.papers:,} papers"
-
-
 def _encoded(counts: Mapping[str, Any]) -> str:
     tokens = {split: amount(count) for split, count in PaperIdsCounts.parse(counts).tokens.items()}
     return f"{tokens['train']} tokens to train on, {tokens['valid']} + {tokens['test']} held out"
@@ -131,14 +127,9 @@ def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: S
     recipe = recipe_of("written", settings, {"model": model, "papers": papers})
 
     def produce(out: Path) -> dict[str, Any]:
-        from gptcore.machine.device import pick_device
+        from gptcore.machine.device import pick_device  # torch: not where the store has it all
         from gptcore.models.network import load_language_model
-        from gptcore.papers.abstracts.write import (  # torch: not where the store has it all
-            future_words,
-            title_words,
-            words_of,
-            write_abstracts,
-        )
+        from gptcore.papers.abstracts.write import future_words, title_words, words_of, write_abstracts
 
         folder = store.local(papers)
         train, test = (read_papers(folder, split) for split in ("train", "test"))

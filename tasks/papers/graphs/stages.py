@@ -155,9 +155,8 @@ def link_entities(store: Store, shards: Artifact, vectors: Artifact, links: str 
     recipe = recipe_of("mentions", {}, {**inputs, **given})
 
     def produce(out: Path) -> dict[str, Any]:
-        from gptcore.papers.graphs.transe import (
-            entity_vectors,  # brings torch, which a pipeline's own process needs not
-        )
+        # brings torch, which a pipeline's own process needs not
+        from gptcore.papers.graphs.transe import entity_vectors
 
         known = links_of_corpus(store, shards, links) if links else CorpusLinks({}, 0)
         tokenizer = Tokenizer.load(str(store.local(own_tokenizer(store, shards))))
