@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from rich.filesize import decimal
+
 from gptcore.base.errors import InputError, require
 from tasks.stages.table import STAGES
 from tasks.store.garbage import Item, Plan, Rules, inventory, plan, sweep
@@ -121,7 +123,7 @@ def _group(item: Item) -> str:
 def _line(item: Item) -> str:
     what = _group(item) if item.kind == "artifact" else f"{_group(item)} of {item.stage}"
     when = "" if item.changed is None else f"{item.changed:%Y-%m-%d %H:%M}"
-    return f"  {what:<24} {item.digest[:12]} {in_bytes(item.size):>10}  {when}"
+    return f"  {what:<24} {item.digest[:12]} {decimal(item.size):>10}  {when}"
 
 
 def _typed(dropped: Sequence[Item]) -> bool:
@@ -133,13 +135,4 @@ def _typed(dropped: Sequence[Item]) -> bool:
 
 
 def _amount(items: Sequence[Item]) -> str:
-    return f"{len(items):,}, {in_bytes(sum(item.size for item in items))}" if items else "-"
-
-
-def in_bytes(size: float) -> str:
-    """Bytes to read: 512 B, 1.5 MB, 820 GB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
+    return f"{len(items):,}, {decimal(sum(item.size for item in items))}" if items else "-"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flows.upkeep.garbage import in_bytes
+from rich.filesize import decimal
+
 from tasks.stages.table import STAGES
 from tasks.store.sqlite import database_problem
 from tasks.store.state import state_folder
@@ -33,7 +34,7 @@ def verify(url: str, repair: bool) -> None:
             moved = f"set aside in {aside}; " if aside else ""
             print(f"  {moved}made again by {Store.made_by(item.stage, item.manifest)}")
     problems = _databases()
-    print("".join(f"{line}\n" for line in problems) + f"{number:,} artifacts read, {in_bytes(size)}")
+    print("".join(f"{line}\n" for line in problems) + f"{number:,} artifacts read, {decimal(size)}")
     if left:
         hint = "they are gone, or being made right now" if repair else "`gptmill verify --repair` sets them aside"
         raise Damaged(f"{left:,} artifacts of {store.url}; {hint}")

@@ -26,25 +26,20 @@ def vectors_of(store: Store, graph: str, columns: Sequence[str], config: TransEC
 
 def facts_of(store: Store, graph: str, columns: Sequence[str]) -> Artifact:
     """The facts of a graph, which is named as :func:`vectors_of` takes it."""
-    if _is_vectors(graph):
+    if graph and not is_address(graph):
         return ancestor(store, store.resolve(graph, "vectors"), "graph")
-    return read_knowledge(store, graph or _of_the_world(store), columns)
+    if not graph:
+        from gptcore.papers.storyworld.knowledge import FOLDER  # a room that is wanted by nobody who has a graph
 
-
-def _of_the_world(store: Store) -> str:
-    """The folder of the generated world's graph."""
-    from gptcore.papers.storyworld.knowledge import FOLDER  # a room that is wanted by nobody who has a graph
-
-    return str(store.local(generate_world(store)) / "datasets" / FOLDER)
+        graph = str(store.local(generate_world(store)) / "datasets" / FOLDER)
+    return read_knowledge(store, graph, columns)
 
 
 def learnt(store: Store, graph: str, facts: Artifact, config: TransEConfig) -> Artifact:
     """The vectors of a graph whose facts have been read; it is named as :func:`vectors_of` takes it."""
-    return store.resolve(graph, "vectors") if _is_vectors(graph) else learn_vectors(store, facts, config)
-
-
-def _is_vectors(graph: str) -> bool:
-    return bool(graph) and not is_address(graph)
+    if graph and not is_address(graph):
+        return store.resolve(graph, "vectors")
+    return learn_vectors(store, facts, config)
 
 
 def mentioned(store: Store, graph: str, links: str, shards: Artifact) -> Artifact:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from gptcore.papers.prompting.items import UNKNOWN, Normalisation, PromptResult
@@ -24,6 +24,8 @@ _MEANING = {
 }
 Cells = dict[tuple[str, int, str], PromptResult]
 """(task, shots, label of the model) -> its result."""
+Lines = Mapping[str, Sequence[tuple[float, float]]]
+"""Label of a curve -> its points."""
 
 
 def by_shots(
@@ -39,7 +41,7 @@ def by_shots(
     :param asked: the tasks of ``cells``.
     :param no_room: tasks whose data is there, and whose answers one of the models has too few positions for.
     """
-    tasks, shots = [task.name for task in asked], _shots(cells)
+    shots = _shots(cells)
     body: list[tuple[str, ...]] = []
     metrics: dict[str, float] = {}
     for each in asked:
@@ -56,13 +58,10 @@ def by_shots(
                 chance = _percent(row[0].chance or 0.0) if has_chance else ""
                 body.append((task, called, str(k), *texts, chance, _examples(row), f"{row[0].rows:,}"))
             metrics |= {f"{task}/{k} shots/{label}": _headline(cell) for label, cell in zip(models, row, strict=True)}
-    figures = []
-    for task in tasks:
-        curves = [
-            Curve(label, [(k, _headline(cells[task, k, label])) for k in shots], color)
-            for color, label in enumerate(models)
-        ]
-        figures.append(Figure(curves, "examples before the question", _unit(cells, task), task))
+
+    def over_shots(task: str) -> Lines:
+        return {label: [(k, _headline(cells[task, k, label])) for k in shots] for label in models}
+
     title = "Few-shot: scores over examples in the prompt"
     header = ("task", "score", "shots", *models, "chance", "found room", "rows")
     return Analysis(
@@ -76,7 +75,7 @@ def by_shots(
             *_notes(store, asked, cells, models, synthetic),
             *([f"too few positions (n_ctx) for {', '.join(no_room)}: not asked"] if no_room else []),
         ],
-        _panels(figures, title, cells, synthetic),
+        _panels(title, cells, synthetic, "examples before the question", over_shots),
     )
 
 
@@ -97,24 +96,31 @@ def by_size(
             ("mean of accuracies", label, f"{sizes[label]:,}", *(f"{_mean(cells, tasks, k, label):.1f}" for k in shots))
             for label in ordered
         ]
-    figures = []
-    for task in tasks:
-        curves = [
-            Curve(f"{k} examples", [(sizes[label] / 1e6, _headline(cells[task, k, label])) for label in ordered], color)
-            for color, k in enumerate(shots)
-        ]
-        figures.append(Figure(curves, "million weights", _unit(cells, task), task, log_x=True))
+
+    def over_sizes(task: str) -> Lines:
+        millions = {label: sizes[label] / 1e6 for label in ordered}
+        return {
+            f"{k} examples": [(x, _headline(cells[task, k, label])) for label, x in millions.items()] for k in shots
+        }
+
     title = "Few-shot: scores over the size of the model"
     header = ("task", "model", "weights", *(f"{k} shots" for k in shots))
     notes = _notes(store, asked, cells, models, synthetic)
-    panels = _panels(figures, title, cells, synthetic)
+    panels = _panels(title, cells, synthetic, "million weights", over_sizes, log_x=True)
     return Analysis("few-shot-size", title, header, body, _identity(cells, models), {}, notes, panels)
 
 
-def _panels(figures: Sequence[Figure], title: str, cells: Cells, synthetic: bool) -> Panels:
-    """A panel a task, each with what a random guess reaches there."""
-    whole = f"{title} ({'synthetic' if synthetic else 'real'} data)"
-    return Panels(figures, whole, [_chance(cells, figure.title) for figure in figures], one_scale=False)
+def _panels(
+    title: str, cells: Cells, synthetic: bool, x_label: str, lines_of: Callable[[str], Lines], log_x: bool = False
+) -> Panels:
+    """A panel a task with its headlines, each with what a random guess reaches there."""
+    figures, references = [], []
+    for task in dict.fromkeys(name for name, _, _ in cells):
+        first = _first(cells, task)
+        curves = [Curve(label, points, color) for color, (label, points) in enumerate(lines_of(task).items())]
+        figures.append(Figure(curves, x_label, f"{first.metric} x 100", task, log_x))
+        references.append({} if first.chance is None else {"a random guess": 100 * first.chance})
+    return Panels(figures, f"{title} ({'synthetic' if synthetic else 'real'} data)", references, one_scale=False)
 
 
 def _scores(task: PromptTask, cell: PromptResult) -> list[str]:
@@ -150,18 +156,9 @@ def _headline(cell: PromptResult) -> float:
     return 100 * cell.scores["score"]
 
 
-def _unit(cells: Cells, task: str) -> str:
-    return f"{_first(cells, task).metric} x 100"
-
-
 def _first(cells: Cells, task: str) -> PromptResult:
     """Any of a task's results, for what all of them share."""
     return next(cell for (name, _, _), cell in cells.items() if name == task)
-
-
-def _chance(cells: Cells, task: str) -> dict[str, float]:
-    chance = _first(cells, task).chance
-    return {} if chance is None else {"a random guess": 100 * chance}
 
 
 def _percent(value: float) -> str:
