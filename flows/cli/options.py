@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from string import Template
 from typing import Any, NoReturn
 
-from flows.cli.run import call, next_lines, run_flow
-from flows.plugins import added, ordered
+from flows.cli.run import next_lines, run_flow
+from flows.plugins import added, named, ordered
 from flows.servers.environment import LIGHT_STORE, PORTS
 from gptcore.base.errors import InputError, near, nearest
 
@@ -52,15 +51,17 @@ class Command:
     after: str = ""
     below: tuple[Command, ...] = ()
 
-    @property
-    def called(self) -> Callable[[argparse.Namespace], None]:
-        """What runs the command with its parsed options."""
-        calls = {argument["name"]: argument["calls"] for argument in self.arguments if "calls" in argument}
-        instead = {name.lstrip("-").replace("-", "_"): other for name, other in calls.items()}  # as argparse names them
-        own = partial(run_flow, self.flow, self.forms[0], self.prints) if self.flow else None
-        return partial(
-            call, self.calls or f"flows.cli.commands:{self.name.replace('-', '_')}", self.takes, instead, own
-        )
+    def call(self, options: argparse.Namespace) -> None:
+        """Run the command with its parsed options: what it names is imported now."""
+        for argument in self.arguments:
+            if "calls" in argument and getattr(options, argument["name"].lstrip("-").replace("-", "_")):
+                named(argument["calls"])(options)
+                return
+        if self.flow:
+            run_flow(self.flow, self.forms[0], self.prints, options)
+            return
+        function = named(self.calls or f"flows.cli.commands:{self.name.replace('-', '_')}")
+        function(*([options] if self.takes is None else [getattr(options, name) for name in self.takes]))
 
 
 def read_commands() -> tuple[Command, ...]:
@@ -137,7 +138,7 @@ class CommandParser(Parser):
         followed = next_lines(command.next, {"task": "TASK", "model": "MODEL", "to": "FOLDER", "store": ""})
         epilog = "\n\n".join(filter(None, (command.epilog, followed)))
         super().__init__(description=command.description or command.text, epilog=epilog, prog=prog)
-        self.set_defaults(run=command.called, next=command.next)
+        self.set_defaults(run=command.call, next=command.next)
         self.command = command
         self._whole = False
 

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -91,30 +91,6 @@ def say_next(options: argparse.Namespace) -> None:
     if lines := next_lines(options.next, names):
         sys.stdout.flush()
         print(f"\n{lines}", file=sys.stderr)
-
-
-def call(
-    function: str,
-    takes: Sequence[str] | None,
-    instead: Mapping[str, str],
-    flow: Callable[[argparse.Namespace], None] | None,
-    options: argparse.Namespace,
-) -> None:
-    """Call the function of a command, imported now.
-
-    :param function: "module:function".
-    :param takes: the options that it gets, in their order; None: it gets all of them as they were parsed.
-    :param instead: option -> the function that gets all of them in its place where the option is given.
-    :param flow: what is called with all of them in place of the function; None: the command runs no flow.
-    """
-    for option, other in instead.items():
-        if getattr(options, option):
-            named(other)(options)
-            return
-    if flow is not None:
-        flow(options)
-        return
-    named(function)(*([options] if takes is None else [getattr(options, name) for name in takes]))
 
 
 def store_of(options: argparse.Namespace) -> Store:
