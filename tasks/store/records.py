@@ -22,7 +22,7 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -70,10 +70,10 @@ def manifests(fs: Any, base: str, stage: str, scratch: Path, pack_all: bool = Fa
     """
     states = _states(fs, base, stage)
     file, pack = scratch / _FOLDER / f"{stage}.json", f"{_marks(base, stage)}.json.gz"
-    before = _from_file(file)
+    before = _unpacked(file.read_bytes, file)
     kept = _current(before, states)
     if len(states) - len(kept) > _MANY:
-        packed = _current(_from_pack(fs, pack), states)
+        packed = _current(_unpacked(lambda: gzip.decompress(read_small(fs, pack)), pack), states)
         kept |= {
             digest: entry
             for digest, entry in packed.items()
@@ -185,29 +185,12 @@ def _current(kept: _Kept, states: Mapping[str, str]) -> _Kept:
     return {digest: entry for digest, entry in kept.items() if states.get(digest) == entry[0]}
 
 
-def _from_file(file: Path) -> _Kept:
-    try:
-        return _unpacked(file.read_bytes())
-    except OSError:
-        return {}  # the first look-up of this host
-
-
 def _to_file(file: Path, kept: _Kept) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_bytes_atomic(file, _packed(kept))
     except OSError as error:
         log.info("%s: cannot be written (%s); the next look-up reads the manifests again", file, error)
-
-
-def _from_pack(fs: Any, pack: str) -> _Kept:
-    try:
-        return _unpacked(gzip.decompress(read_small(fs, pack)))
-    except FileNotFoundError:
-        return {}
-    except (OSError, EOFError, zlib.error) as error:
-        log.info("%s: is not used (%s)", pack, error)
-        return {}
 
 
 def _to_pack(fs: Any, pack: str, kept: _Kept) -> None:
@@ -221,13 +204,15 @@ def _packed(kept: _Kept) -> bytes:
     return json.dumps({"version": gptcore.__version__, "manifests": kept}, separators=(",", ":")).encode()
 
 
-def _unpacked(data: bytes) -> _Kept:
-    """What :func:`_packed` wrote; nothing where it is damaged, or another version's."""
+def _unpacked(read: Callable[[], bytes], where: object) -> _Kept:
+    """What :func:`_packed` wrote; nothing where there is none yet, it is damaged, or another version's."""
     try:
-        whole = parse_json(data)
+        whole = parse_json(read())
         if whole["version"] != gptcore.__version__:
             return {}
         return {digest: (str(state), dict(manifest)) for digest, (state, manifest) in whole["manifests"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        log.info("manifests that were kept are not used: %s", error)
+    except FileNotFoundError:
+        return {}
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.info("%s: is not used (%s)", where, error)
         return {}
