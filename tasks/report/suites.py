@@ -232,8 +232,6 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
 
 def record_published(tracker: Tracker) -> None:
     """Put the paper's rows into an experiment of their own; one that is there as it is printed stays."""
-    for old in tracker.search(EXPERIMENT, {"kind": "published"}):  # an older version kept them among ours
-        tracker.client.delete_run(old.info.run_id)
     _keep_beside(tracker, PUBLISHED_EXPERIMENT, "published", {row.name: row for row in published_rows()})
 
 

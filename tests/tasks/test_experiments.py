@@ -12,7 +12,7 @@ from gptcore.nlu.blimp import FIELDS
 from gptcore.nlu.registry import COLUMNS, REGISTRY
 from tasks.report.experiments import LEADERBOARD_PAGE, SCORES, show_experiments
 from tasks.report.score import Score, ZeroShot, zero_shot_of
-from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, Suite, open_suite, record_row, row_of
+from tasks.report.suites import EXPERIMENT, Suite, open_suite, record_row, row_of
 from tasks.tracking.provenance import Data, has_inputs, log_inputs
 from tasks.tracking.tracker import Tracker
 from tasks.tracking.views import leaderboard_line, leaderboard_link
@@ -127,16 +127,6 @@ def test_the_paper_and_the_best_floor_stand_among_ours(shared_tracker: Tracker, 
     for run_id in made:
         shared_tracker.client.delete_run(run_id)
     assert {"rte": 55.5} not in [*beside().values()]
-
-
-def test_published_rows_of_an_older_version_leave_our_experiment(shared_tracker: Tracker) -> None:
-    with shared_tracker.open(EXPERIMENT, "BERT base [published]", "k", {"kind": "published"}, {}) as old:
-        pass
-    show_experiments(shared_tracker)
-    assert shared_tracker.search(EXPERIMENT, {"kind": "published"}) == []
-    assert shared_tracker.client.get_run(old.run_id).info.lifecycle_stage == "deleted"  # the soft way: it can come back
-    names = [run.info.run_name for run in shared_tracker.search(PUBLISHED_EXPERIMENT, {})]
-    assert names.count("BERT base [published]") == 1
 
 
 def test_the_average_follows_the_columns_and_metrics_read_as_the_table_prints_them(shared_tracker: Tracker) -> None:
