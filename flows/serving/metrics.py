@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-)
+import prometheus_client as prometheus
 from starlette.responses import Response
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -23,15 +15,19 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)  # memory, CPU time, open files
-        self._requests = Counter(
+        self._registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=registry)  # memory, CPU time, open files
+        self._requests = prometheus.Counter(
             "gptmill_requests", "Requests, by path and status.", ["path", "status"], registry=registry
         )
-        self._rows = Counter("gptmill_rows", "Rows and prompts that were answered.", registry=registry)
+        self._rows = prometheus.Counter("gptmill_rows", "Rows and prompts that were answered.", registry=registry)
         about = "Seconds from a request's head to the end of its answer."
-        self._seconds = Histogram("gptmill_request_seconds", about, ["path"], buckets=_SECONDS, registry=registry)
-        self.under_way = Gauge("gptmill_requests_under_way", "Requests that are not answered yet.", registry=registry)
+        self._seconds = prometheus.Histogram(
+            "gptmill_request_seconds", about, ["path"], buckets=_SECONDS, registry=registry
+        )
+        self.under_way = prometheus.Gauge(
+            "gptmill_requests_under_way", "Requests that are not answered yet.", registry=registry
+        )
 
     def add(self, path: str, status: int, rows: int, seconds: float) -> None:
         self._requests.labels(path, status).inc()
@@ -39,4 +35,4 @@ class Metrics:
         self._rows.inc(rows)
 
     def page(self) -> Response:
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(prometheus.generate_latest(self._registry), media_type=prometheus.CONTENT_TYPE_LATEST)

@@ -26,17 +26,8 @@ from gptcore.config.sizes import SIZES, sized_preset
 from gptcore.papers.abstracts.config import BY_SIZE, SWEEPS, AdaptConfig, SweepTable, at_size
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.placement import slots_and_threads
+from tasks.papers.abstracts import report
 from tasks.papers.abstracts.counts import PaperIdsCounts
-from tasks.papers.abstracts.report import (
-    cells,
-    generated_page,
-    losses_table,
-    measures_table,
-    own_page,
-    sizes_table,
-    split_table,
-    sweep_table,
-)
 from tasks.papers.abstracts.stages import (
     AdaptRequest,
     collect_papers,
@@ -70,10 +61,10 @@ def abstracts(parameters: AbstractsParameters) -> list[Analysis]:
     sampling, titles = own.sampling, parameters.titles or own.titles
     written = write_and_measure(store, models[0], papers, sampling, titles)
     analyses = [
-        split_table(store, papers, ids),
-        losses_table(store, models, ids, checkpoint),
-        measures_table(store, written, ids),
-        generated_page(store, written, read_written(store, written), ids),
+        report.split_table(store, papers, ids),
+        report.losses_table(store, models, ids, checkpoint),
+        report.measures_table(store, written, ids),
+        report.generated_page(store, written, read_written(store, written), ids),
     ]
     if request.beside:
         first = {named_by_size(store, checkpoint): (checkpoint, models[0])}
@@ -106,7 +97,7 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
     raise_if_all(failed, list(requests))
     trained = {config: models[name] for config, name in names.items() if name in models}
     analyses = publish_all(
-        [sweep_table(store, table, star, trained, ids, checkpoint) for table in tables], parameters.out
+        [report.sweep_table(store, table, star, trained, ids, checkpoint) for table in tables], parameters.out
     )
     if BY_SIZE in wanted and books is not None:
         sizes = _sizes(books, parameters, failed)
@@ -119,7 +110,7 @@ def abstracts_tables(parameters: AbstractsTablesParameters) -> list[Analysis]:
             ready = {name: sizes[name] for name in adapted}
             seen = PretrainCounts.of(store, next(iter(sizes.values()))).tokens_seen
             origin = f"each pre-trained on the same {seen:,} tokens"
-            analyses.append(sizes_table(store, ready, list(adapted.values()), ids, origin))
+            analyses.append(report.sizes_table(store, ready, list(adapted.values()), ids, origin))
             publish(analyses[-1], parameters.out)
     if failed:
         raise CellsFailed(failed, analyses)
@@ -139,7 +130,7 @@ def generate(parameters: GenerateParameters) -> Analysis:
     store = Store(parameters.store)
     model = abstracts_model(store, parameters.model or None)
     written = write_abstracts(store, model.url, parameters.titles, parameters.sampling)
-    page = own_page(store, model, written, parameters.sampling)
+    page = report.own_page(store, model, written, parameters.sampling)
     publish(page, parameters.out)
     return page
 
@@ -159,12 +150,12 @@ def _beside(
     starts = {name: start for name, (start, _) in trained.items()}
     models = [model for _, model in trained.values()]
     ids = ancestor(store, models[0], "papers-ids")
-    return sizes_table(store, starts, models, ids, "each as it came", name="abstracts-table8-sizes")
+    return report.sizes_table(store, starts, models, ids, "each as it came", name="abstracts-table8-sizes")
 
 
 def _swept(tables: Sequence[SweepTable], star: AdaptConfig) -> list[AdaptConfig]:
     """The settings of all cells of some tables; what several of them share comes once."""
-    return list(dict.fromkeys(config for table in tables for _, _, config in cells(table, star)))
+    return list(dict.fromkeys(config for table in tables for _, _, config in report.cells(table, star)))
 
 
 def _rated(store: Store, checkpoint: Artifact, parameters: OnPapers, config: AdaptConfig) -> AdaptConfig:

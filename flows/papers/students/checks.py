@@ -11,18 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.forms.checks import (
-    ADDRESS_OPTIONS,
-    check_corpus,
-    check_dask,
-    check_graph,
-    check_sharded,
-    check_sources,
-    check_tasks,
-    datasets_folder,
-    digest_of,
-    given_tokenizer,
-)
+from flows.forms import checks
 from flows.forms.parameters import AnalysisParameters
 from flows.forms.references import teacher_model
 from flows.forms.requests import BooksRequest
@@ -215,23 +204,23 @@ def comparison_of(store: Store, form: AnalysisParameters, compared: Compared, va
     else:
         for name in ("corpus", "tokenizer", "start"):
             if getattr(form, name):
-                option = ADDRESS_OPTIONS[name]
+                option = checks.ADDRESS_OPTIONS[name]
                 raise InputError(
                     f"{option}: the teacher {teacher.short} was made from text of the store; expected none"
                 )
         shape, where = network_config(store.manifest(teacher)["config"]["model"]), f"--teacher {teacher.short}"
         preset = teachers_form(form, shape.family).chosen_preset
-    check_graph(store, form.graph, shape.family, form.links)
+    checks.check_graph(store, form.graph, shape.family, form.links)
     for plan in plans(form, shape, where, compared):
-        check_sharded(form.shard, plan.preset)
+        checks.check_sharded(form.shard, plan.preset)
     for name in varied:
         refuse_setting(form.overrides, "distil", name)
-    tokenizer = given_tokenizer(store, form.tokenizer)
-    digest_of(store, tokenizer)
-    datasets = datasets_folder(store, form.datasets, form.tasks) if teacher else form.datasets
-    check_sources(preset, form.tasks, datasets)
-    check_corpus(form.corpus)
-    check_dask(form.dask)
-    check_tasks(form.tasks, form.datasets)
+    tokenizer = checks.given_tokenizer(store, form.tokenizer)
+    checks.digest_of(store, tokenizer)
+    datasets = checks.datasets_folder(store, form.datasets, form.tasks) if teacher else form.datasets
+    checks.check_sources(preset, form.tasks, datasets)
+    checks.check_corpus(form.corpus)
+    checks.check_dask(form.dask)
+    checks.check_tasks(form.tasks, form.datasets)
     books = dataclasses.replace(form.books(store, preset, tokenizer), datasets=datasets)
     return Comparison(**vars(books), form=form, model=teacher)

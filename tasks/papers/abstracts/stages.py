@@ -20,21 +20,8 @@ from gptcore.base.files import sha256_json, write_bytes_atomic
 from gptcore.base.filesystems import is_synthetic
 from gptcore.base.settings import recorded
 from gptcore.families import recorded_family
+from gptcore.papers.abstracts import documents
 from gptcore.papers.abstracts.config import TITLES, AdaptConfig, SamplingConfig
-from gptcore.papers.abstracts.documents import (
-    N_MARKS,
-    SPLITS,
-    archive_files,
-    archive_fingerprint,
-    distribution,
-    encode_papers,
-    field_of,
-    read_archive,
-    read_papers,
-    split_by_date,
-    write_papers,
-    write_texts,
-)
 from gptcore.papers.abstracts.measures import FieldClassifier, Written, measures
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.placement import slots, slots_and_threads
@@ -63,17 +50,17 @@ def collect_papers(store: Store, arxiv_url: str, categories: Sequence[str] = ())
     :param categories: see :func:`gptcore.papers.abstracts.documents.read_archive`.
     :raises InputError: none there, one that is broken, or too few papers.
     """
-    files = archive_files(arxiv_url)
+    files = documents.archive_files(arxiv_url)
     settings = {"categories": sorted(categories)}
-    recipe = recipe_of("papers", settings, {"files": sha256_json(archive_fingerprint(files))})
+    recipe = recipe_of("papers", settings, {"files": sha256_json(documents.archive_fingerprint(files))})
 
     def produce(out: Path) -> dict[str, Any]:
-        archive = read_archive(files, Meter("papers", "files").counting("read", len(files)), categories)
-        splits = split_by_date(archive.papers)
-        write_papers(splits, out)
-        write_texts(splits, out)
+        archive = documents.read_archive(files, Meter("papers", "files").counting("read", len(files)), categories)
+        splits = documents.split_by_date(archive.papers)
+        documents.write_papers(splits, out)
+        documents.write_texts(splits, out)
         counts = {"papers": len(archive.papers), "read": archive.read, "repeated": archive.repeated}
-        fields = Counter(field_of(paper) or "none" for paper in archive.papers)
+        fields = Counter(documents.field_of(paper) or "none" for paper in archive.papers)
         return {
             **counts,
             "empty": archive.empty,
@@ -97,8 +84,8 @@ def encode_abstracts(store: Store, papers: Artifact, tokenizer: Artifact) -> Art
 
     def produce(out: Path) -> dict[str, Any]:
         words = Tokenizer.load(str(store.local(tokenizer)))
-        splits = {name: read_papers(store.local(papers), name) for name in SPLITS}
-        rows = distribution(splits, encode_papers(splits, words, out))
+        splits = {name: documents.read_papers(store.local(papers), name) for name in documents.SPLITS}
+        rows = documents.distribution(splits, documents.encode_papers(splits, words, out))
         known = {"tokenizer_digest": words.digest, "n_vocab": words.n_vocab}
         return {**known, "distribution": rows, "synthetic": PapersCounts.of(store, papers).synthetic}
 
@@ -132,7 +119,7 @@ def write_and_measure(store: Store, model: Artifact, papers: Artifact, config: S
         from gptcore.papers.abstracts.write import future_words, title_words, words_of, write_abstracts
 
         folder = store.local(papers)
-        train, test = (read_papers(folder, split) for split in ("train", "test"))
+        train, test = (documents.read_papers(folder, split) for split in ("train", "test"))
         chosen = [test[n * len(test) // min(titles, len(test))] for n in range(min(titles, len(test)))]
         words = load_tokenizer(store, model)
         network = load_language_model(str(store.local(model, "model"))).to(pick_device(0)).eval()
@@ -228,7 +215,7 @@ class AdaptRequest(Training[Artifact]):
         return {
             "adapt": self.recipe.config["adapt"],
             "model": str(self.store.local(self.checkpoint, "model")),
-            "n_special": N_MARKS,
+            "n_special": documents.N_MARKS,
             "shards": str(self.store.local(self.ids)),
             "tokenizer_digest": self.encoded.tokenizer_digest,
             "workspace": str(workspace),
@@ -276,7 +263,11 @@ def _report(built: Built, run: Run, title: str, request: AdaptRequest) -> None:
     measured = built.counts
     result = AdaptCounts.parse(measured)
     results = {
-        **{f"{split} {name}": result.figures[f"{split}/{name}"] for name in ("perplexity", "loss") for split in SPLITS},
+        **{
+            f"{split} {name}": result.figures[f"{split}/{name}"]
+            for name in ("perplexity", "loss")
+            for split in documents.SPLITS
+        },
         "tokens seen": result.tokens_seen,
         "updates": result.steps,
         "tokens/s": result.tokens_per_second,
