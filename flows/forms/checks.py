@@ -17,7 +17,7 @@ from gptcore.base.addresses import refuse_recorded
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import require_room
 from gptcore.base.filesystems import require_address
-from gptcore.config import NetworkConfig, Preset, network_config
+from gptcore.config import NetworkConfig, Preset
 from gptcore.families import FAMILIES, Family
 from gptcore.nlu.own_task import Task, is_task_file, read_own_task
 from gptcore.nlu.readers import available, fitted
@@ -50,12 +50,6 @@ def check_dask(address: str) -> None:
 
         with connect(address):
             pass
-
-
-def check_layers(store: Store, checkpoint: Artifact, layers: int) -> None:
-    """:raises InputError: a pre-trained model has fewer blocks than are to be transferred."""
-    has = network_config(store.manifest(checkpoint)["config"]["model"]).layers
-    require(layers <= has, f"--layers: found {layers}, the checkpoint has {has} blocks")
 
 
 def check_sources(preset: Preset, tasks: Sequence[str], datasets_url: str, asked: str = "") -> None:

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from flows.forms.fields import FamilyName, Form, InheritedPresetName, PresetName, Rate, TaskChoice, field
 from flows.forms.settings import chosen_preset, preset_on, require_one_family, with_options
-from gptcore.config import Preset
+from gptcore.base.errors import require
+from gptcore.config import Preset, network_config
 from gptcore.families import Family, recorded_family
 
 if TYPE_CHECKING:
@@ -220,8 +221,9 @@ class FinetuneParameters(Form):
         checks.check_rates(self.rates)
         checks.check_start_task(self.from_task, self.task, self.pretrained, self.layers)
         checkpoint = pretrained_model(store, self.checkpoint)
-        checks.check_layers(store, checkpoint, self.layers)
-        family = recorded_family(store.manifest(checkpoint)["config"]["model"])
+        network = store.manifest(checkpoint)["config"]["model"]
+        family, has = recorded_family(network), network_config(network).layers
+        require(self.layers <= has, f"--layers: found {self.layers}, the checkpoint has {has} blocks")
         preset, origin = preset_on(store, checkpoint, self.preset, self.overrides)
         if self.pretrained:
             decay = None if self.layer_decay in (0, 1) else self.layer_decay

@@ -99,17 +99,11 @@ def _options(made: argparse.ArgumentParser) -> Iterator[str]:
     for action in made._actions:
         if isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
             continue
-        value = "" if action.nargs == 0 else formatter._format_args(action, _metavar(action))
+        value = "" if action.nargs == 0 else formatter._format_args(action, action.dest.upper())
         typed = ", ".join(f"`{option}{f' {value}' if value else ''}`" for option in action.option_strings)
         rows.append((typed or f"`{value}`", _text(formatter._expand_help(action) if action.help else "")))
     if rows:
         yield from table(("option", "what it says (and its default)"), rows)
-
-
-def _metavar(action: argparse.Action) -> str:
-    if action.choices is not None and not action.metavar:
-        return "{" + ",".join(map(str, action.choices)) + "}"
-    return str(action.metavar or action.dest.upper())
 
 
 def _literal(text: str) -> Iterator[str]:
@@ -133,7 +127,7 @@ def settings() -> Iterator[str]:
         values = {name: getattr(preset, section) for name, preset in presets.items()}
         kind = type(values["paper"])
         yield f"## [{section}]\n"
-        yield f"{_text(_summary(kind))}\n"
+        yield f"{_text((inspect.getdoc(kind) or '').partition(chr(10) * 2)[0])}\n"
         said = attribute_texts(kind)
         rows: list[tuple[str, ...]] = []
         for field in dataclasses.fields(kind):
@@ -283,10 +277,6 @@ def python(room: str, modules: Iterable[str]) -> Iterator[str]:
         if module != room:
             yield f"## {module}\n"
         yield f"```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n   :ignore-module-all:\n```\n"
-
-
-def _summary(kind: type) -> str:
-    return (inspect.getdoc(kind) or "").partition("\n\n")[0]
 
 
 def _text(text: str) -> str:

@@ -26,20 +26,14 @@ class Lineage:
     def __init__(self, store: Store, known: Iterable[Record] = ()) -> None:
         """The lineage in ``store``; the manifests of ``known`` records are not read again."""
         self._store = store
-        self._manifests: dict[Artifact, Manifest | InputError] = {item.artifact: item.manifest for item in known}
+        self._manifests: dict[Artifact, Manifest] = {item.artifact: item.manifest for item in known}
         self._homes: dict[str, Store] = {}
 
     def manifest(self, artifact: Artifact) -> Manifest:
         """The manifest of an artifact; raises InputError where it is missing or incomplete."""
         if artifact not in self._manifests:
-            try:
-                self._manifests[artifact] = self._store.manifest(artifact)
-            except InputError as error:
-                self._manifests[artifact] = error
-        read = self._manifests[artifact]
-        if isinstance(read, InputError):
-            raise read
-        return read
+            self._manifests[artifact] = self._store.manifest(artifact)
+        return self._manifests[artifact]
 
     def ancestor(self, artifact: Artifact, stage: str) -> Artifact:
         """The nearest artifact of ``stage`` that ``artifact`` was made from, as :func:`ancestor` finds it."""

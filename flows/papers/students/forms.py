@@ -17,7 +17,6 @@ from gptcore.families import FAMILIES, shape_settings, students
 
 if TYPE_CHECKING:
     from flows.papers.students.checks import Comparison, DistilRequest
-    from tasks.store.artifact import Artifact
     from tasks.store.store import Store
 
 StudentName = StrEnum("StudentName", {name: name for name in students()})  # type: ignore[misc]  # known at run time
@@ -75,20 +74,13 @@ class DistilParameters(Form):
         elif self.corpus:
             raise InputError(f"--corpus: the teacher {teacher.short} was made from text of the store; expected none")
         checks.check_corpus(self.corpus)
-        student = self.distilled(store, teacher)
+        name, origin = inherited(self.preset, teacher, "the teacher")
+        network = network_config(store.manifest(teacher)["config"]["model"])
+        student = Chosen(self.student_preset(name, network, teacher.short), origin)
         datasets_url = checks.datasets_folder(store, self.datasets, self.tasks)
         checks.check_sources(student.preset, self.tasks, datasets_url)
         tasks = tuple(checks.chosen_tasks(self.tasks, datasets_url))
         return DistilRequest(store, teacher, student, datasets_url, tasks)
-
-    def distilled(self, store: Store, teacher: Artifact) -> Chosen:
-        """The settings of a teacher's student, and why it is that preset.
-
-        :raises InputError: see :meth:`student_preset`.
-        """
-        name, origin = inherited(self.preset, teacher, "the teacher")
-        network = network_config(store.manifest(teacher)["config"]["model"])
-        return Chosen(self.student_preset(name, network, teacher.short), origin)
 
     def student_preset(self, name: str, teacher: NetworkConfig, short: str) -> Preset:
         """The preset that the form asks for: the student in its teacher's shape, with fewer layers.

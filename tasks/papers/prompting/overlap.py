@@ -9,7 +9,7 @@ from typing import Any
 
 from prefect import task
 
-from gptcore.evaluation.overlap import N, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
+from gptcore.evaluation.overlap import N, Overlap, build_set, find_in_corpus, find_in_texts, overlap, wanted_hashes
 from gptcore.papers.prompting import tasks as prompt_tasks
 from gptcore.text.parts import part_files
 from tasks.jobs.parallel import partition_map
@@ -20,15 +20,6 @@ from tasks.store.store import Built, Store
 from tasks.tracking.logs import Meter
 
 _SMALL_TO_SEARCH = 4  # parts of a corpus that are read before other processes have started
-
-
-class Overlap(Counts):
-    """How much of a test set stands somewhere."""
-
-    ngrams: int
-    found: int
-    rows: int
-    rows_found: int
 
 
 class SetOverlap(Counts):

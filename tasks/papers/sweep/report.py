@@ -318,7 +318,8 @@ def publish_sweep(tracker: Tracker, run: Run, result: SweepResult, folder: Path)
     trial = {"winner": f"trial {best.trial}", "winner_checkpoint": best.checkpoint}
     run.set_tags({**trial, "result": digest, "mlflow.note.content": page})
     save_views(tracker, SWEEPS, [trials_view(result.plan, key)], "Sweeps, each with its trials by rung.\n")
-    links = {"MLflow: this sweep, with the picture": run.url, "MLflow: its trials": chart_link(tracker, key)}
+    chart = view_link(tracker, SWEEPS, f"sweep-{key[:12]}") + "&compareRunsMode=CHART"
+    links = {"MLflow: this sweep, with the picture": run.url, "MLflow: its trials": chart}
     if address := prefect_page():
         links["Prefect run"] = address
     body = f"{page}\n{embedded(result.title, files[0])}\n\n{linked(links)}\n"
@@ -350,8 +351,3 @@ def trials_view(plan: Plan, key: str) -> View:
         ascending=plan.lower_is_better,
         parallel=(settings, ["rung", "objective"]),
     )
-
-
-def chart_link(tracker: Tracker, key: str) -> str:
-    """Where MLflow draws the trials."""
-    return view_link(tracker, SWEEPS, f"sweep-{key[:12]}") + "&compareRunsMode=CHART"
