@@ -227,7 +227,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def _look_up_model(options: argparse.Namespace, task: str = "") -> Store:
-    """See that ``--model`` is there, before torch is imported, and say which one it is where that was not typed.
+    """Check that ``--model`` is there, before torch is imported, and say which one it is where that was not typed.
 
     The option has the model's address from here on.
 

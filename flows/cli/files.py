@@ -15,7 +15,7 @@ from tasks.store.store import Store
 
 
 def check_answers_file(rows: str, out: str, force: bool) -> None:
-    """See that answers can be written.
+    """Check that answers can be written.
 
     :param rows: the table that is answered; empty: standard input.
     :param out: empty: standard output.
@@ -31,7 +31,7 @@ def check_answers_file(rows: str, out: str, force: bool) -> None:
 
 
 def check_table(store: Store, model: str, file: str, skip: bool = False) -> None:
-    """See that a table's first row is one of a model's task, or one that is answered blank.
+    """Check that a table's first row is one of a model's task, or one that is answered blank.
 
     :param model: address of a `finetune` artifact.
     :param skip: whether any broken row is.

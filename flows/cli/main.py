@@ -83,7 +83,7 @@ def begin_ahead(typed: Sequence[str]) -> None:
 
 
 def try_addresses(options: argparse.Namespace) -> None:
-    """See that the servers behind the options' addresses answer, before any of them is looked at.
+    """Check that the servers behind the options' addresses answer, before any of them is looked at.
 
     :raises InputError: naming the first option whose server does not.
     """

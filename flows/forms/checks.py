@@ -96,7 +96,7 @@ def check_start_task(source: str, task: str, pretrained: bool, layers: int) -> N
 
 
 def check_taught(family: Family, given: Mapping[str, Any]) -> None:
-    """See that a form sets nothing that a student's fine-tunes do not have, as its teacher's models teach them.
+    """Check that a form sets nothing that a student's fine-tunes do not have, as its teacher's models teach them.
 
     :param given: option -> value, None where it is not given.
     :raises InputError: naming the first option that does not go with it.
@@ -129,7 +129,7 @@ def given_start(store: Store, ref: str, model: NetworkConfig, tokenizer: str) ->
 
 
 def check_graph(store: Store, graph: str, family: str, links: str = "") -> None:
-    """See that the knowledge graph and the links that a form may name are there, and that its family knows entities.
+    """Check that the knowledge graph and the links that a form may name are there, and that its family knows entities.
 
     :raises InputError: they are not, or the family knows none.
     """
@@ -158,7 +158,7 @@ def is_address(graph: str) -> bool:
 
 
 def check_addresses(given: Mapping[str, Any]) -> Store:
-    """See that the addresses among a form's fields can be used: their server, the log-in, the bucket.
+    """Check that the addresses among a form's fields can be used: their server, the log-in, the bucket.
 
     :return: the store that is among them.
     :raises InputError: for the first that cannot, or any text that has a password in it or is signed.
@@ -244,7 +244,7 @@ def task_file(file: str, datasets_url: str) -> str:
 
 
 def check_tasks(wanted: Sequence[str], datasets_url: str) -> None:
-    """See that the tasks are there; of the generated world, which may be none yet, nothing is asked.
+    """Check that the tasks are there; of the generated world, which may be none yet, nothing is asked.
 
     :param datasets_url: empty: the generated world.
     :raises InputError: as :func:`chosen_tasks`.

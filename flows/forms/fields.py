@@ -223,7 +223,7 @@ def _own_task(value: object, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 OR_OWN_TASK = WrapValidator(_own_task)
-"""Of a field that takes one of a form's names of tasks, or the address of a task's file."""
+"""What lets a field of a form's names of tasks take the address of a task's file, too."""
 TaskChoice = Annotated[TaskName, OR_OWN_TASK]
 """One of the twelve or of those beyond them, or the address of a task's file."""
 

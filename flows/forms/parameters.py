@@ -29,7 +29,7 @@ _OPTIONS = ("lr", "batch_size", "epochs", "lm_coef", "clf_pdrop", "max_train_row
 
 
 class OnBooks(Form):
-    """From books to a pre-trained model and encoded tasks, which are then fine-tuned."""
+    """Books become a pre-trained model and tasks are encoded, which are then fine-tuned."""
 
     preset: PresetName = field("preset", 0)
     store: str = field("store", 1)

@@ -52,7 +52,7 @@ def task_names(comma_separated: str) -> list[str]:
 
 
 def toml_file(file: str, option: str) -> dict[str, Any]:
-    """See :func:`gptcore.base.filesystems.read_toml`; its errors begin with the option."""
+    """An option's TOML file (:func:`gptcore.base.filesystems.read_toml`); errors begin with the option."""
     from gptcore.base.filesystems import read_toml
 
     try:

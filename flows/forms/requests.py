@@ -29,7 +29,7 @@ class NetworkRequest:
     """The model whose weights its training goes on from."""
     teacher: Artifact | None
     graph: str
-    """Of a family that has entities beside words: the graph's folder, or vectors; empty: the generated world's."""
+    """Folder, or vectors, of the graph of a family that has entities beside words; empty: the generated world's."""
     links: str
     """A file that says what names in single documents mean; empty: none."""
     nproc: int

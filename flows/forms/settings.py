@@ -107,7 +107,7 @@ def preset_on(
 
 
 _PUBLISHED_WIDTH = 768
-"""Of the networks that most published rates of fine-tuning are of."""
+"""Width of the networks that most published rates of fine-tuning are of."""
 
 
 def _at_width(preset: Preset, factor: float, kept: Collection[str]) -> Preset:

@@ -194,7 +194,7 @@ def answers(url: str, login: str | None = None, timeout: float = 2.0) -> bool:
 
 
 def require_servers() -> None:
-    """See that Prefect and MLflow can be used where they are set; servers of this process's own always can.
+    """Check that Prefect and MLflow can be used where they are set; servers of this process's own always can.
 
     :raises InputError: one does not answer, or refuses the log-in.
     """
@@ -233,7 +233,7 @@ def _require_answer(url: str) -> None:
 
 
 def require_log_in() -> None:
-    """See that the Prefect server that is set takes our log-in.
+    """Check that the Prefect server that is set takes our log-in.
 
     :raises InputError: the server refuses the log-in, or is no Prefect server.
     """

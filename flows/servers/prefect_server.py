@@ -22,7 +22,7 @@ NAMES_VARIABLE = "GPTMILL_PREFECT_NAMES"
 
 
 def check_home(home: str) -> None:
-    """See that the installed Prefect can open its SQLite file in a folder; a copy is kept where it will migrate it.
+    """Check that the installed Prefect can open its SQLite file in a folder; a copy is kept where it will migrate it.
 
     :raises InputError: the file is damaged, or of a newer Prefect.
     """

@@ -1,4 +1,4 @@
-"""From raw books to a pre-trained model and encoded tasks: the part that the pipeline and every analysis begin with.
+"""What the pipeline and every analysis begin with: raw books become a pre-trained model, tasks are encoded.
 
 Every pre-training from raw text begins with a tokenizer and encoded shards.
 """
@@ -53,7 +53,7 @@ class Books:
     by_partition: bool = False
     """Whether each file of the corpus is an artifact of its own."""
     count_ngrams: bool = False
-    """Of a large text, too."""
+    """Whether n-grams are counted of a large text, too."""
 
     @cached_property
     def shards(self) -> Artifact:
@@ -132,7 +132,7 @@ class Chain:
     sharded: bool = False
     """How further networks are pre-trained: see :class:`tasks.stages.pretrain.PretrainRequest`."""
     alone: bool = True
-    """See :func:`flows.trainings.grid.grid_of`; not where the rows are the leaderboard's."""
+    """Whether networks are compared (:func:`flows.trainings.grid.grid_of`); False: the rows are the leaderboard's."""
 
     @property
     def stages(self) -> list[Artifact]:

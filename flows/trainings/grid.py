@@ -32,7 +32,7 @@ class Arm:
     label: str
     """How the row is called; part of what the row is."""
     checkpoint: Artifact
-    """From scratch (``pretrained`` False) only its shape and its tokenizer are used."""
+    """Only its shape and its tokenizer are used where the changes are from scratch (``pretrained`` False)."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Fields of FinetuneConfig that differ from each task's settings: ``{"lm_coef": 0.0}``, ``{"n_transfer": 3}``."""
     teacher: Arm | None = None
@@ -76,7 +76,7 @@ class Grid:
     notes: tuple[str, ...] = ()
     """What the leaderboard says of the settings."""
     origin: str = ""
-    """Of which preset the settings are, and why, in words."""
+    """Which preset has the settings, and why, in words."""
     command: str = ""
     """The command line that does the same."""
 

@@ -97,7 +97,7 @@ def score_tasks(
 
 @flow(name="fine-tunes", persist_result=False, validate_parameters=False)
 def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
-    """See :func:`score_tasks`, which chooses this flow's number of workers."""
+    """Fine-tune and test every arm on every task; :func:`score_tasks` chooses this flow's number of workers."""
     signals.listen()
     store, datasets, tracker = grid.store, grid.datasets, Tracker()
     data = _fingerprints(grid.datasets_url, list(datasets)) if grid.datasets_url else {}

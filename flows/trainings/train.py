@@ -158,7 +158,7 @@ class Trained:
 
 
 def train_all(requests: Sequence[Training[Made]], jobs: int, title: str, stage: str) -> list[Made | Exception]:
-    """See :func:`run_all`, in a flow run of its own that is called ``title``; a failed training ends no other.
+    """Train by :func:`run_all` in a flow run of its own that is called ``title``; a failed training ends no other.
 
     :param jobs: see :func:`policy_for`.
     """

@@ -45,7 +45,7 @@ class Wait:
         self._begun = False
 
     def look(self, client: SyncPrefectClient, child: FlowRun) -> None:
-        """See how far the run is, or why nobody has begun it, and tell; to be called every few seconds.
+        """Tell how far the run is, or why nobody has begun it; to be called every few seconds.
 
         :raises NoWorker: none is online, and the policy is not to wait, or no longer.
         :raises TrainHere: none is online, and the policy is to train here.

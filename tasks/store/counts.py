@@ -242,7 +242,7 @@ class ImportedCounts(WeightsCounts):
 
     name: str = ""
     address: str = ""
-    """Of the folder that it was read from."""
+    """Folder that it was read from."""
     revision: str = ""
     """The hub's commit; empty: the address has none."""
     licence: str = ""

@@ -1,4 +1,4 @@
-"""From an artifact back to what it was made from, and to the models that a pre-training kept on its way."""
+"""What an artifact was made from, back to the first, and the models that a pre-training kept on its way."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class PapersRequest:
 
     store: Store
     preset: Preset
-    """Of the language model."""
+    """Settings of the language model."""
     own: AbstractsPreset
     """How it is fine-tuned on abstracts, and writes them."""
     checkpoint: Artifact | None

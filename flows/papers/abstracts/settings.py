@@ -31,7 +31,7 @@ def chosen_abstracts(preset: str, overrides: Mapping[str, Any]) -> tuple[Preset,
 
 
 def language_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the settings of a form of abstracts, those of the language model that it starts from."""
+    """The language model's settings among those of a form of abstracts."""
     return {name: values for name, values in overrides.items() if name not in _ADAPTATION}
 
 

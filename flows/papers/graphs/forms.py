@@ -117,7 +117,7 @@ class ReasonParameters(OnGraph):
 
 
 def check_graph(store: Store, graph: str, links: str) -> None:
-    """See that the graph and the links of a pre-training that knows entities are there.
+    """Check that the graph and the links of a pre-training that knows entities are there.
 
     :param graph: its folder, or vectors of the store; empty: the generated world's.
     :param links: a file; empty: there is none.

@@ -190,7 +190,7 @@ class Comparison(BooksRequest):
 
 
 def comparison_of(store: Store, form: AnalysisParameters, compared: Compared, varied: Sequence[str] = ()) -> Comparison:
-    """See that a teacher's students can be made.
+    """Check that a teacher's students can be made.
 
     :param varied: the settings of distillation that the analysis compares, of which none may be given.
     :raises InputError: for the first thing that is not there, or does not fit.
