@@ -163,17 +163,11 @@ def attribute_texts(kind: type) -> Mapping[str, str]:
 def _toml(value: Any) -> str:
     if value is None:
         return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else f"{value:,}".replace(",", "_")
-        if isinstance(value, int)
-        else str(value)
-    )
+    if isinstance(value, bool | str):
+        return json.dumps(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:_}" if isinstance(value, int) else str(value)
 
 
 def _assignments(values: Mapping[str, Any]) -> str:

@@ -285,11 +285,8 @@ def _trial_inputs(request: SweepRequest, parameters: SweepParameters) -> tuple[T
     rows = "rows that chose epochs" if plan.objective == SCORE else "dev rows"
     seen = f"the {rows} of {', '.join(inputs.tasks)}" if plan.objective in SCORES else "the held-out documents"
     share = f"A rung is a share of {'training rows' if inputs.by_rows else 'pre-training'}, each with its own schedule."
-    return (
-        inputs,
-        identity,
-        [*request.notes, *dict.fromkeys(notes), f"Selected on {seen}; no test row was read for it. {share}"],
-    )
+    selected = f"Selected on {seen}; no test row was read for it. {share}"
+    return inputs, identity, [*request.notes, *dict.fromkeys(notes), selected]
 
 
 def _encoded(store: Store, datasets_url: str, tasks: Sequence[Task], tokenizer: Artifact) -> dict[str, Artifact]:
