@@ -28,14 +28,8 @@ _BRIEF_PASS = 2e9
 """Characters times weights up to which a pass is done before a second thread is awake: some 4 ms on one core."""
 _END_SECONDS = 3.0
 """The time in which a pass notices that nobody waits for it: as long as the slowest batch or token takes."""
-_SETTINGS: dict[str, type[int] | type[float]] = {
-    "max_tokens": int,
-    "temperature": float,
-    "top_k": int,
-    "top_p": float,
-    "seed": int,
-}
-_DRAWING: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+_SETTINGS: dict[str, Any] = {"max_tokens": 40, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
+"""How a prompt is continued unless its request says otherwise, by values of the same types."""
 
 Check = Callable[[], None]
 """Called between a pass's batches, or tokens. Raises :class:`Unwanted` where nobody waits any more."""
@@ -106,7 +100,7 @@ class Generation:
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, max_tokens: int | None = None) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._most = model.config.n_ctx if max_tokens is None else max_tokens
-        self.example: dict[str, Any] = {"prompt": "It was a", "max_tokens": min(8, self._most), **_DRAWING, "seed": 0}
+        self.example: dict[str, Any] = {"prompt": "It was a", **_SETTINGS, "max_tokens": min(8, self._most)}
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
         if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):
@@ -115,14 +109,12 @@ class Generation:
         prompt = " ".join(body["prompt"].split())
         if not self._tokenizer.encode(prompt):
             raise InputError(f"request: prompt: found {prompt!r}, expected a word or more to go on from")
-        settings: dict[str, Any] = {"max_tokens": min(40, self._most), **_DRAWING}
+        settings = {**_SETTINGS, "max_tokens": min(_SETTINGS["max_tokens"], self._most)}
         for name, value in body.items():
             if name == "prompt":
                 continue
-            kind = _SETTINGS.get(name)
-            if kind is None:
-                raise InputError(f"request: found {name!r}, expected prompt, {', '.join(_SETTINGS)}")
-            if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+            require(name in _SETTINGS, f"request: found {name!r}, expected prompt, {', '.join(_SETTINGS)}")
+            if isinstance(value, bool) or not isinstance(value, int | type(_SETTINGS[name])):
                 raise InputError(f"request: {name}: found {value!r:.60}, expected a number")
             require(-(1 << 63) < value < 1 << 63, f"request: {name}: found {value!r:.60}, expected a number of 64 bits")
             settings[name] = value
@@ -172,21 +164,15 @@ class Passes:
 
     def _run(self) -> None:
         while (first := self._waiting.get()) is not None:
-            requests, n_items, last = [first], len(first[0]), False
-            while n_items < self._at_once:
-                try:
-                    following = self._waiting.get_nowait()
-                except queue.Empty:
-                    break
-                if following is None:
-                    last = True
+            requests, n_items = [first], len(first[0])
+            while n_items < self._at_once and not self._waiting.empty():  # no other thread takes from it
+                if (following := self._waiting.get()) is None:
+                    self._waiting.put(None)  # the end, after this pass
                     break
                 requests.append(following)
                 n_items += len(following[0])
             if wanted := [request for request in requests if not request[1].cancelled()]:
                 self._pass(wanted)
-            if last:
-                return
 
     def _pass(self, requests: Sequence[tuple[list[Any], Future[list[Any]]]]) -> None:
         def check() -> None:

@@ -24,13 +24,7 @@ _MEASURES = (
 )
 _TRACKED = ("pretrain", "finetune", "adapt", "vectors", "kagnet")
 _WORLDS = "storyworld"
-_KINDS = {
-    "remains": "remains",
-    "unfinished": "unfinished",
-    "mirror": "mirrors",
-    "copy": "copies",
-    "arriving": "remains",
-}
+_KINDS = {"mirror": "mirrors", "copy": "copies", "arriving": "remains"}  # those of another name
 _CONFIRMED = "delete"
 _MOST_HOURS = 1_000_000  # more than a hundred years: older than any store, and still a date
 _MOST_DAYS = 36_500
@@ -117,7 +111,7 @@ def _table(planned: Plan) -> list[str]:
 
 
 def _group(item: Item) -> str:
-    return item.stage if item.kind == "artifact" else _KINDS[item.kind]
+    return item.stage if item.kind == "artifact" else _KINDS.get(item.kind, item.kind)
 
 
 def _line(item: Item) -> str:
