@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -69,25 +69,16 @@ def shown(command: str, verbose: bool = False, console: Console | None = None) -
 @contextmanager
 def _listening(handlers: Sequence[logging.Handler], live: logging.Handler | None = None) -> Iterator[None]:
     """Hand every record to ``handlers``, our own details included, and progress to ``live`` alone."""
-    root, details = logging.getLogger(), [logging.getLogger(name) for name in _DETAILS]
-    levels = [logger.level for logger in details]
-    progress = logging.getLogger(PROGRESS)
+    root, progress = logging.getLogger(), logging.getLogger(PROGRESS)
     progress.propagate = False  # several records a second: for the bars, not for the file
-    for logger in details:
-        logger.setLevel(logging.INFO)
-    for handler in handlers:
-        root.addHandler(handler)
-    if live:
-        progress.addHandler(live)
-    try:
+    with ExitStack() as stack:
+        for logger in map(logging.getLogger, _DETAILS):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.INFO)
+        for logger, handler in [*((root, handler) for handler in handlers), *([(progress, live)] if live else [])]:
+            stack.callback(logger.removeHandler, handler)
+            logger.addHandler(handler)
         yield
-    finally:
-        if live:
-            progress.removeHandler(live)
-        for handler in handlers:
-            root.removeHandler(handler)
-        for logger, level in zip(details, levels, strict=True):
-            logger.setLevel(level)
 
 
 @contextmanager
@@ -118,13 +109,11 @@ def _without_input_errors() -> Iterator[None]:
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, InputError) and "InputError(" not in record.getMessage()
 
-    for handler in _prefects_console():
-        handler.addFilter(other)
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
         for handler in _prefects_console():
-            handler.removeFilter(other)
+            stack.callback(handler.removeFilter, other)
+            handler.addFilter(other)
+        yield
 
 
 def _prefects_console() -> list[logging.Handler]:
