@@ -105,11 +105,9 @@ def evaluate(options: argparse.Namespace) -> None:
 def zero_shot(options: argparse.Namespace) -> None:
     from flows.cli.models import rows_scored, zero_shot
 
-    store = store_of(options)
-    if options.max_rows is not None and options.max_rows < 1:
-        raise InputError(f"--max-rows: found {options.max_rows}, expected 1 or more")
-    tasks = listed(options.tasks)
-    results = zero_shot(store, options.checkpoint, options.datasets, tasks, options.max_rows)
+    store, most, tasks = store_of(options), options.max_rows, listed(options.tasks)
+    require(most is None or most > 0, f"--max-rows: found {most}, expected 1 or more")
+    results = zero_shot(store, options.checkpoint, options.datasets, tasks, most)
     width = max(6, *map(len, results))
     for task, scores in results.items():
         print(f"{task:<{width}} {_shown(scores)}")

@@ -6,6 +6,7 @@ import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -300,8 +301,7 @@ def _left_out(spec: TaskSpec, dropped: dict[str, Counter[str]], rows: dict[str, 
     for split, found in texts.items():
         again = sum(found.values()) - len(found)
         yield f"duplicates within {split}: {again:,}"
-    splits = list(texts)
-    for first, second in ((a, b) for n, a in enumerate(splits) for b in splits[n + 1 :]):
+    for first, second in combinations(texts, 2):
         both = sum(count for text, count in texts[second].items() if text in texts[first])
         yield f"rows of {second} that are in {first}, too: {both:,}"
 
