@@ -71,8 +71,7 @@ class Predictions:
     def read(self, body: Any) -> tuple[list[Any], bool]:
         several = isinstance(body, list)
         rows = body if several else [body]
-        if not rows or len(rows) > _MOST_ROWS:
-            raise InputError(f"request: found {len(rows):,} rows, expected 1 to {_MOST_ROWS:,}")
+        require(0 < len(rows) <= _MOST_ROWS, f"request: found {len(rows):,} rows, expected 1 to {_MOST_ROWS:,}")
         for number, row in enumerate(rows, start=1):
             if not isinstance(row, dict):
                 raise InputError(f"request, row {number}: found {row!r:.60}, expected an object with the task's fields")

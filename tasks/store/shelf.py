@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.base.addresses import refuse_password
-from gptcore.base.errors import InputError
+from gptcore.base.errors import require
 from gptcore.base.files import fsync_folder, read_json
 from tasks.store.artifact import is_digest
 from tasks.store.manifest import MANIFEST, Manifest, corrupt, damage_once, local_sizes, part_of, problem_of
@@ -114,6 +114,5 @@ def shelf_at(url: str) -> Shelf:
     if "://" in url or "::" in url:
         return RemoteShelf(url)
     root = Path(url).expanduser().absolute()
-    if root.exists() and not root.is_dir():
-        raise InputError(f"--store {url}: found a file, expected a folder")
+    require(root.is_dir() or not root.exists(), f"--store {url}: found a file, expected a folder")
     return LocalShelf(root)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.forms.fields import Form, field
 from flows.forms.readers import listed
-from gptcore.base.errors import InputError
+from gptcore.base.errors import InputError, require
 from gptcore.base.settings import Settings, replace_settings
 from gptcore.nlu.forms import form_of
 from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig, TransEConfig
@@ -69,8 +69,7 @@ class OnGraph(Form):
         from gptcore.papers.graphs.graph import COLUMNS, graph_files
 
         columns = tuple(listed(self.columns))
-        if sorted(columns) != sorted(COLUMNS):
-            raise InputError(f"--columns {self.columns}: expected {_COLUMNS} in some order")
+        require(sorted(columns) == sorted(COLUMNS), f"--columns {self.columns}: expected {_COLUMNS} in some order")
         transe = self._settings("transe", TransEConfig())
         if self.graph:
             graph_files(self.graph)
@@ -106,8 +105,8 @@ class ReasonParameters(OnGraph):
         kagnet = self._settings("kagnet", KagNETConfig())
         if graph.transe.rotation:
             raise InputError("transe.rotation = true: expected false, as KagNET's paths are made of steps")
-        if not form_of(spec := task_spec(self.task)).choices:
-            raise InputError(f"--task {self.task}: found the form {spec.form}, expected a task with choices")
+        spec = task_spec(self.task)
+        require(form_of(spec).choices, f"--task {self.task}: found the form {spec.form}, expected a task with choices")
         model = fine_tuned_model(store, self.model, self.task)
         datasets_url = checks.datasets_folder(store, self.datasets, [self.task])
         checks.chosen_tasks([self.task], datasets_url)
