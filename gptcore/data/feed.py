@@ -23,8 +23,10 @@ from torch import Tensor
 from gptcore.base.seeds import derive_seed
 
 MicroBatch = dict[str, Tensor]
-Objective = Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]
-"""Runs the model on one micro-batch, on the model's device: the loss, and scalars to log ("loss" first)."""
+Losses = tuple[Tensor, dict[str, Tensor]]
+"""What a micro-batch costs a model, and scalars to log ("loss" first)."""
+Objective = Callable[[MicroBatch], Losses]
+"""Runs the model on one micro-batch, on the model's device."""
 POOL_BATCHES = 32
 """Batches a pool holds: padding falls to a few percent of the tokens while the order stays close to random."""
 

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.tables import read_table
-from gptcore.data.feed import MicroBatch, Objective, Update
+from gptcore.data.feed import Losses, MicroBatch, Update
 from gptcore.machine.distributed import MicroBatches, World
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import KnowledgeGraph, Places, Triples, counts, ranges
@@ -94,24 +94,20 @@ class TransE(nn.Module):
         return (differences**2).sum(-1).clamp_min(_LEAST).sqrt()
 
 
-def transe_objective(model: TransE, config: TransEConfig) -> Objective:
+def transe_losses(model: TransE, config: TransEConfig, batch: MicroBatch) -> Losses:
     """Facts are near, negatives far: the loss of "RotatE", equation 5, of tails and of heads, half each."""
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        heads, relations, tails = batch["facts"].unbind(-1)  # (B,) each
-        others = model.entities(batch["negatives"])  # (K, D)
-        places = model.tails(heads, relations)  # (B, D)
-        near = F.logsigmoid(config.margin - model.lengths(places - model.entities(tails)))  # (B,)
-        far = torch.zeros_like(near)
-        for at, true in ((places, batch["true_tails"]), (model.heads(tails, relations), batch["true_heads"])):
-            distances = model.distances(at, others)  # (B, K)
-            likely = (-config.temperature * distances.detach()).masked_fill(true, _NEVER)
-            weights = torch.softmax(likely, dim=-1) * ~true  # 0 even where all of them are facts
-            far = far + (weights * F.logsigmoid(distances - config.margin)).sum(-1) / 2
-        loss = -((near + far) / 2).sum() * batch["weight"]
-        return loss, {"loss": loss}
-
-    return objective
+    heads, relations, tails = batch["facts"].unbind(-1)  # (B,) each
+    others = model.entities(batch["negatives"])  # (K, D)
+    places = model.tails(heads, relations)  # (B, D)
+    near = F.logsigmoid(config.margin - model.lengths(places - model.entities(tails)))  # (B,)
+    far = torch.zeros_like(near)
+    for at, true in ((places, batch["true_tails"]), (model.heads(tails, relations), batch["true_heads"])):
+        distances = model.distances(at, others)  # (B, K)
+        likely = (-config.temperature * distances.detach()).masked_fill(true, _NEVER)
+        weights = torch.softmax(likely, dim=-1) * ~true  # 0 even where all of them are facts
+        far = far + (weights * F.logsigmoid(distances - config.margin)).sum(-1) / 2
+    loss = -((near + far) / 2).sum() * batch["weight"]
+    return loss, {"loss": loss}
 
 
 class _TrueEnds:

@@ -23,7 +23,7 @@ from gptcore.models.classifier import ClassificationModel
 from gptcore.models.network import load_model
 from gptcore.models.transformer import GPT
 from gptcore.objectives.objective import Text
-from gptcore.papers.gptbert.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_objective
+from gptcore.papers.gptbert.both_ways import NEXT_TOKEN_AND_HIDDEN_WORDS, both_ways_losses
 from gptcore.papers.gptbert.network import BothWays
 from gptcore.training import pretrain
 from tests.expected import expected as table_of
@@ -141,7 +141,7 @@ def test_the_share_of_hidden_sequences_is_kept_over_any_batches(share: float, sh
 def test_loss_and_gradients_are_those_of_the_plain_softmax(model: BothWays, shards: Path) -> None:
     data = NEXT_TOKEN_AND_HIDDEN_WORDS.data(Text(Shards(shards / "train"), MODEL, CONFIG, ALONE), None)
     (batch,) = data.update(3).micro_batches
-    loss, metrics = both_ways_objective(model, 0.25)(batch)
+    loss, metrics = both_ways_losses(model, 0.25, batch)
     loss.backward()
     ours = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
