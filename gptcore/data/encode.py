@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
+from gptcore.base.types import Ints
 from gptcore.config import ShardConfig
 from gptcore.data.masking import PieceTable
 from gptcore.data.packing import pack_shards
-from gptcore.data.shards import Numbers, Shards, Tokens, token_dtype, write_index, write_shards
+from gptcore.data.shards import Shards, Tokens, token_dtype, write_index, write_shards
 from gptcore.text.mixing import copies, weight_of
 from gptcore.text.parts import part_files, read_part, read_sources
 from gptcore.text.spacy_words import split_sentences
@@ -65,7 +66,7 @@ def encode_corpus(
     ]
     if not any(job.split == "train" for job in jobs):
         raise InputError(f"{corpus / 'train'}: no part-*.arrow here, expected a folder of cleaned text")
-    lengths: dict[str, list[Numbers]] = {split: [] for split in SPLITS}
+    lengths: dict[str, list[Ints]] = {split: [] for split in SPLITS}
     n_documents = dict.fromkeys(SPLITS, 0)
     for job, (rows, documents) in zip(jobs, map(encode_part, jobs), strict=True):
         lengths[job.split].append(rows)
@@ -113,7 +114,7 @@ class EncodeJob:
     config: ShardConfig
 
 
-def encode_part(job: EncodeJob) -> tuple[Numbers, int]:
+def encode_part(job: EncodeJob) -> tuple[Ints, int]:
     """Encode one corpus file into shards of its own; returns the tokens of each of their rows, and its documents.
 
     Whole or not there: of two workers (one was given up, and is not dead) the first to finish has made it.

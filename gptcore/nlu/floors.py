@@ -24,8 +24,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gptcore.base.types import Floats
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import as_numbers, from_numbers
 from gptcore.nlu.metrics import METRICS, score, score_stderrs
@@ -123,7 +123,7 @@ def _word_features(train: Sequence[str], dev: Sequence[str]) -> tuple[csr_matrix
     return weights.fit_transform(train), weights.transform(dev)
 
 
-def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> NDArray[np.float64]:
+def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> Floats:
     """(rows, or rows x answers; features)."""
     features = []
     for row in rows:
@@ -175,16 +175,14 @@ def _parts(spec: TaskSpec, rows: Sequence[Example]) -> list[list[str]]:
     return [[row.fields[side] for row in rows] for side in range(len(spec.fields))]
 
 
-def _targets(spec: TaskSpec, rows: Sequence[Example]) -> NDArray[np.float64]:
+def _targets(spec: TaskSpec, rows: Sequence[Example]) -> Floats:
     labels = _labels(rows)
     if not form_of(spec).choices:
         return labels
     return np.asarray([float(number == row.label) for row in rows for number in range(len(row.choices))])
 
 
-def _fit_predict(
-    spec: TaskSpec, features: csr_matrix, targets: NDArray[np.float64], dev_features: csr_matrix
-) -> NDArray[np.float64]:
+def _fit_predict(spec: TaskSpec, features: csr_matrix, targets: Floats, dev_features: csr_matrix) -> Floats:
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if form_of(spec).several:
@@ -210,11 +208,11 @@ def _beside(features: Sequence[Any]) -> csr_matrix:
     return hstack(features, format="csr")
 
 
-def _labels(rows: Sequence[Example]) -> NDArray[np.float64]:
+def _labels(rows: Sequence[Example]) -> Floats:
     return np.asarray([row.label for row in rows], dtype=np.float64)
 
 
-def _score(spec: TaskSpec, predictions: NDArray[np.float64], dev: Sequence[Example]) -> dict[str, float]:
+def _score(spec: TaskSpec, predictions: Floats, dev: Sequence[Example]) -> dict[str, float]:
     labels, subsets = _labels(dev), [row.subset for row in dev]
     return score(spec, predictions, labels, subsets) | score_stderrs(spec, predictions, labels, subsets)
 

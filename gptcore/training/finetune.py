@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, sha256_file, write_bytes_atomic, write_json_atomic
 from gptcore.base.seeds import choose_rows
 from gptcore.base.settings import recorded
+from gptcore.base.types import Ints
 from gptcore.config import DistilConfig, FinetuneConfig, NetworkConfig
 from gptcore.data.masking import PieceTable
 from gptcore.evaluation.predict import EVAL_ROW_SEED, answers_of, check_dataset, reader_for
@@ -302,9 +302,7 @@ def _refit(
     return dataclasses.replace(progress, step=before.step + progress.step)
 
 
-def _training_rows(
-    job: FinetuneJob, model: Classifier, reader: RowReader, name: str, numbers: NDArray[np.int64]
-) -> Rows:
+def _training_rows(job: FinetuneJob, model: Classifier, reader: RowReader, name: str, numbers: Ints) -> Rows:
     """The training rows of these numbers, and others made from them where the settings say so.
 
     :param name: of the folder in the workspace that these are kept in.

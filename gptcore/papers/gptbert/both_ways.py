@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
 from gptcore.base.errors import InputError, require
+from gptcore.base.types import Bools, Ints
 from gptcore.config import PretrainConfig
 from gptcore.data.feed import Data, Losses, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, PieceTable, WordMasker
@@ -137,9 +137,7 @@ class _HeldOut:
                 yield batch | ones
 
 
-def _hidden(
-    window: WindowBatch, whole: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64], masker: WordMasker
-) -> MicroBatch:
+def _hidden(window: WindowBatch, whole: Bools, numbers: Ints, masker: WordMasker) -> MicroBatch:
     """A batch of windows; of those that are ``whole`` [B], words are hidden and they alone are targets.
 
     :param numbers: [B] of the windows, which what is drawn follows from.

@@ -31,6 +31,7 @@ from safetensors.numpy import save_file
 from gptcore.base.arrays import read_arrays
 from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system
+from gptcore.base.types import Advance, Bools, Ints
 from gptcore.data.encode import SPLITS
 from gptcore.data.masking import PieceTable
 from gptcore.data.shards import Shards
@@ -62,7 +63,7 @@ class Gazetteer:
     """[N] where each name ends in ``pieces``."""
     entities: Ids = field(repr=False)
     """[N] whose name it is, counted from 0; -1: of none of them."""
-    tail: npt.NDArray[np.bool_] = field(repr=False)
+    tail: Bools = field(repr=False)
     """[V] whether a piece goes on the word of the one before it."""
 
     @classmethod
@@ -284,7 +285,7 @@ def link_shards(
     shards: Path,
     gazetteer: Gazetteer,
     out: Path,
-    progress: Callable[[int], object] | None = None,
+    progress: Advance | None = None,
     own: Callable[[str], Gazetteer | None] = lambda document: None,
 ) -> dict[str, dict[str, int]]:
     """Find the entities that shards mention, and write them beside one another, a folder a split.
@@ -312,11 +313,8 @@ def link_shards(
 
 
 def _linked(
-    shards: Shards,
-    gazetteer: Gazetteer,
-    own: Callable[[str], Gazetteer | None],
-    progress: Callable[[int], object] | None,
-) -> Iterator[npt.NDArray[np.int64]]:
+    shards: Shards, gazetteer: Gazetteer, own: Callable[[str], Gazetteer | None], progress: Advance | None
+) -> Iterator[Ints]:
     for document, rows in groupby(range(shards.n_rows), key=shards.document):
         its = own(document)
         for row in rows:
