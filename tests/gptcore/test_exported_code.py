@@ -18,7 +18,7 @@ from gptcore import load_model
 from gptcore.config import network_config
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
-from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
+from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.files import export
 from gptcore.models.files.encoders import EncoderLayout
@@ -294,7 +294,7 @@ def test_places_over_a_network_of_transformers(form: str, tmp_path: Path, monkey
     monkeypatch.setattr(EncoderLayout, "write_classifier", Layout.write_classifier)
     labels = ("O", "B", "I") if form == "tags" else ()
     model = EncoderClassificationModel(
-        network("bert", "pieces", **SHAPE).adapt(), form, 2 + (form == "tags"), 0.1
+        network("bert", "pieces", **SHAPE).adapt(), Head(form, 2 + (form == "tags"), 0.1)
     ).eval()
     torch.nn.init.normal_(model.head.weight)
     export_classifier(model, task_of(form, labels), {}, WORDS["pieces"], tmp_path)
