@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, groupby
@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
+from gptcore.base.types import Advance, Ints, Map, quiet
 from gptcore.config import ShardConfig
 from gptcore.data.masking import PieceTable
 from gptcore.data.packing import pack_shards
-from gptcore.data.shards import Numbers, Shards, Tokens, token_dtype, write_index, write_shards
+from gptcore.data.shards import Shards, Tokens, token_dtype, write_index, write_shards
 from gptcore.text.mixing import copies, weight_of
 from gptcore.text.parts import part_files, read_part, read_sources
 from gptcore.text.spacy_words import split_sentences
@@ -34,13 +35,7 @@ Ids = npt.NDArray[np.int32]
 
 
 def encode_corpus(
-    corpus: Path,
-    tokenizer: Tokenizer,
-    out: Path,
-    config: ShardConfig,
-    *,
-    map: Callable[..., Iterable[Any]] = map,
-    progress: Callable[[int], object] | None = None,
+    corpus: Path, tokenizer: Tokenizer, out: Path, config: ShardConfig, *, map: Map = map, progress: Advance = quiet
 ) -> dict[str, Any]:
     """Write ``out/train``, ``out/validation`` (see :mod:`gptcore.data.shards`) and, last, ``out/meta.json``.
 
@@ -65,13 +60,12 @@ def encode_corpus(
     ]
     if not any(job.split == "train" for job in jobs):
         raise InputError(f"{corpus / 'train'}: no part-*.arrow here, expected a folder of cleaned text")
-    lengths: dict[str, list[Numbers]] = {split: [] for split in SPLITS}
+    lengths: dict[str, list[Ints]] = {split: [] for split in SPLITS}
     n_documents = dict.fromkeys(SPLITS, 0)
     for job, (rows, documents) in zip(jobs, map(encode_part, jobs), strict=True):
         lengths[job.split].append(rows)
         n_documents[job.split] += documents
-        if progress is not None:
-            progress(1)
+        progress(1)
     splits = {}
     for split in SPLITS:
         folders = [job.out for job in jobs if job.split == split]
@@ -113,7 +107,7 @@ class EncodeJob:
     config: ShardConfig
 
 
-def encode_part(job: EncodeJob) -> tuple[Numbers, int]:
+def encode_part(job: EncodeJob) -> tuple[Ints, int]:
     """Encode one corpus file into shards of its own; returns the tokens of each of their rows, and its documents.
 
     Whole or not there: of two workers (one was given up, and is not dead) the first to finish has made it.

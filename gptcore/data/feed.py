@@ -17,14 +17,16 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.base.seeds import derive_seed
+from gptcore.base.types import Ints
 
 MicroBatch = dict[str, Tensor]
-Objective = Callable[[MicroBatch], tuple[Tensor, dict[str, Tensor]]]
-"""Runs the model on one micro-batch, on the model's device: the loss, and scalars to log ("loss" first)."""
+Losses = tuple[Tensor, dict[str, Tensor]]
+"""What a micro-batch costs a model, and scalars to log ("loss" first)."""
+Objective = Callable[[MicroBatch], Losses]
+"""Runs the model on one micro-batch, on the model's device."""
 POOL_BATCHES = 32
 """Batches a pool holds: padding falls to a few percent of the tokens while the order stays close to random."""
 
@@ -54,8 +56,8 @@ class Data(Protocol):
         ...
 
     def documents(self, step: int) -> list[str]:
-        """Where the global batch came from, for an error message."""
-        ...
+        """Where the global batch came from, for an error message; empty where no document can be named."""
+        return []
 
 
 def prefetched(data: Data, steps: range, device: torch.device) -> Iterator[Update]:
@@ -106,21 +108,19 @@ class BucketedBatches:
         rows than one batch make one smaller batch.
     """
 
-    def __init__(
-        self, lengths: NDArray[np.int64], batch_size: int, seed: int, pool_batches: int = POOL_BATCHES
-    ) -> None:
+    def __init__(self, lengths: Ints, batch_size: int, seed: int, pool_batches: int = POOL_BATCHES) -> None:
         self._lengths = lengths
         self._pool_batches = pool_batches
         self._batch_size = min(batch_size, len(lengths))
         self._seed = seed
         self.batches_per_epoch = len(lengths) // self._batch_size
 
-    def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
+    def epoch(self, epoch: int) -> list[Ints]:
         """The row numbers of every batch of one epoch, in training order."""
         generator = np.random.Generator(np.random.Philox(derive_seed(self._seed, "batches", epoch)))
         order = generator.permutation(len(self._lengths))[: self.batches_per_epoch * self._batch_size]
         pool_rows = self._pool_batches * self._batch_size
-        batches: list[NDArray[np.int64]] = []
+        batches: list[Ints] = []
         for start in range(0, len(order), pool_rows):
             pool = order[start : start + pool_rows]
             pool = pool[np.argsort(self._lengths[pool], kind="stable")]
@@ -137,7 +137,7 @@ def evaluation_tokens(device: torch.device) -> int:
     return 1024 if device.type == "cpu" else 16_384
 
 
-def by_length(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.int64]]:
+def by_length(lengths: Ints, max_tokens: int) -> Iterator[Ints]:
     """Every row once, longest first, in batches of at most ``max_tokens`` padded tokens (at least one row each).
 
     Longest first, so that a batch too big for the memory fails at once and not at the end.

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gptcore.data.shards import Numbers, Shards, token_dtype, write_file, write_index
+from gptcore.base.types import Ints
+from gptcore.data.shards import Shards, token_dtype, write_file, write_index
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Stretch:
 
 def pack_shards(
     folders: Sequence[Path],
-    lengths: Sequence[Numbers],
+    lengths: Sequence[Ints],
     out: Path,
     work: Path,
     n_vocab: int,
@@ -53,7 +54,7 @@ def pack_shards(
     return write_index(out, n_vocab, n_documents, [*map(write, _stretches(folders, lengths, max_tokens))])
 
 
-def _stretches(folders: Sequence[Path], lengths: Sequence[Numbers], max_tokens: int) -> Iterator[Stretch]:
+def _stretches(folders: Sequence[Path], lengths: Sequence[Ints], max_tokens: int) -> Iterator[Stretch]:
     """Stretches of rows, one a file: as many rows as ``max_tokens`` allows, at least one."""
     tokens = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))  # before each row, and in all
     firsts = np.cumsum([0, *map(len, lengths)])  # rows before each folder, and in all

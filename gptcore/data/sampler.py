@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.base.errors import InputError, require
+from gptcore.base.types import Ints
 from gptcore.data.shards import Shards
 
 IGNORE_INDEX = -100
@@ -20,7 +21,7 @@ IGNORE_INDEX = -100
 SHORTEST_REPEAT = 4
 """Tokens at least, that a window repeats."""
 
-WindowBatch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+WindowBatch = tuple[Ints, Ints]
 
 
 class WindowSampler:
@@ -65,13 +66,13 @@ class WindowSampler:
             windows = np.take_along_axis(windows, np.arange(self.n_ctx + 1) % periods[:, None], axis=1)
         return _pairs(windows, lengths)
 
-    def _places(self, first: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _places(self, first: int, count: int) -> tuple[Ints, Ints]:
         """Rows, and starts in them, of ``count`` samples from ``first`` on: [count] each."""
         draws = _below(self._total, self._bits(first, count)[:, 0])  # uniform, up to total / 2**64
         rows = np.searchsorted(self._cumulative, draws, side="right")
         return rows, draws - np.where(rows > 0, self._cumulative[rows - 1], 0)
 
-    def _periods(self, first: int, count: int) -> npt.NDArray[np.int64]:
+    def _periods(self, first: int, count: int) -> Ints:
         """After how many tokens each of ``count`` samples from ``first`` on begins again: [count]."""
         whole = self.n_ctx + 1
         longest = max(SHORTEST_REPEAT, self.n_ctx // 2)
@@ -87,7 +88,7 @@ class WindowSampler:
         return np.random.Philox(key=self.seed, counter=first).random_raw(4 * count).reshape(count, 4)
 
 
-def _below(bound: int, bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _below(bound: int, bits: npt.NDArray[np.uint64]) -> Ints:
     """Numbers from 0 to ``bound`` - 1 of 64 random bits each."""
     return np.array([draw * bound >> 64 for draw in bits.tolist()], np.int64)
 
@@ -115,9 +116,7 @@ def sequential_windows(
         yield _pairs(*_cut(shards, rows[some], starts[some], n_ctx + 1))
 
 
-def _cut(
-    shards: Shards, rows: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], size: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _cut(shards: Shards, rows: Ints, starts: Ints, size: int) -> tuple[Ints, Ints]:
     """Windows of rows, [B, size] with 0 behind a row's end, and how long each is, [B]."""
     lengths = np.minimum(shards.lengths[rows] - starts, size)
     windows = np.zeros((len(rows), size), np.int64)
@@ -128,7 +127,7 @@ def _cut(
     return windows, lengths
 
 
-def _pairs(windows: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> WindowBatch:
+def _pairs(windows: Ints, lengths: Ints) -> WindowBatch:
     inside = np.arange(windows.shape[1] - 1) < lengths[:, None] - 1  # [B, T]
     return np.where(inside, windows[:, :-1], 0), np.where(inside, windows[:, 1:], IGNORE_INDEX)
 
@@ -151,7 +150,7 @@ class Blocks:
         """Blocks in an epoch."""
         self._order = lru_cache(maxsize=2)(self._drawn)
 
-    def tokens(self, block: int) -> npt.NDArray[np.int64]:
+    def tokens(self, block: int) -> Ints:
         """Ids of a block by its place in the stream, [T]."""
         start, stop = block * self._size, (block + 1) * self._size
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right")
@@ -183,12 +182,12 @@ class Blocks:
         for begin in range(0, kept, batch_size):
             yield _pair([self.tokens(int(block)) for block in chosen[begin : begin + batch_size]])
 
-    def _drawn(self, epoch: int) -> npt.NDArray[np.int64]:
+    def _drawn(self, epoch: int) -> Ints:
         # raw bits, because numpy promises the stability of nothing else (see WindowSampler)
         bits = np.random.Philox(key=self._seed, counter=epoch << 64).random_raw(self.count)
         return np.argsort(bits, kind="stable")
 
 
-def _pair(blocks: list[npt.NDArray[np.int64]]) -> WindowBatch:
+def _pair(blocks: list[Ints]) -> WindowBatch:
     inputs = np.stack(blocks)  # [B, T]
     return inputs, np.pad(inputs[:, 1:], ((0, 0), (0, 1)), constant_values=IGNORE_INDEX)

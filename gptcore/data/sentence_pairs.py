@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from gptcore.base.errors import require
 from gptcore.base.seeds import Bits, below, derive_seed, sample_bits, uniforms
+from gptcore.base.types import Ints
 from gptcore.config.training import SHORTEST
 from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
@@ -106,7 +107,7 @@ class SentenceTable:
         drawn = int(below(bits, others))
         return drawn if drawn < first else drawn + stop - first
 
-    def tokens(self, run: Run) -> npt.NDArray[np.int64]:
+    def tokens(self, run: Run) -> Ints:
         """The ids of a run, one sentence behind the other without separators: int64.
 
         Where the shards' mentions are known, a number holds two: its lower 32 bits are the token's id, the upper ones 1
@@ -119,7 +120,7 @@ class SentenceTable:
         start, stop = int(self._starts[run.start]), int(self._starts[last] + self.lengths[last])
         ids = self._shards.tokens(row)[start:stop]
         kept = ids != self._separator
-        marked: npt.NDArray[np.int64] = ids[kept].astype(np.int64)
+        marked: Ints = ids[kept].astype(np.int64)
         if self._shards.mentions is not None:
             marked |= self._shards.mentions.between(row, start, stop)[kept] << ID_BITS
         return marked
@@ -128,8 +129,6 @@ class SentenceTable:
         """Name of the document that a sentence belongs to."""
         return self._shards.document(int(self._rows[sentence]))
 
-
-Numbers = npt.NDArray[np.int64]
 
 _MARKS = 3  # [CLS], and [SEP] twice
 _SHORT = {"none": (0.05, 5), "nsp": (0.1, 2), "sop": (0.1, 2)}
@@ -145,8 +144,8 @@ class Segments(NamedTuple):
     The second is empty where there is one segment.
     """
 
-    first: Numbers
-    second: Numbers
+    first: Ints
+    second: Ints
     label: int
     """nsp: 1 where the second comes from elsewhere; sop: 1 where the two were swapped; IGNORE_INDEX where there is
     nothing to tell."""
@@ -156,15 +155,15 @@ class Segments(NamedTuple):
 class SentenceBatch:
     """Sequences behind one another, padded at the end."""
 
-    tokens: Numbers
+    tokens: Ints
     """[B, T]"""
-    segments: Numbers
+    segments: Ints
     """[B, T] 0 for [CLS] A [SEP], 1 for B [SEP], 0 for padding."""
-    mask: Numbers
+    mask: Ints
     """[B, T] 1 for a word or a mark, 0 for padding."""
-    labels: Numbers
+    labels: Ints
     """[B]"""
-    entities: Numbers | None = None
+    entities: Ints | None = None
     """[B, T] 1 + the number of the entity whose mention begins at a position, else 0; None: not known."""
 
 
@@ -192,7 +191,7 @@ class SentencePairs:
         require(len(self._starts), f"{shards.folder}: no document with {self._least} sentences or more to sample from")
         self._seed = derive_seed(seed, "sentence pairs", length)
 
-    def batch(self, numbers: Numbers) -> SentenceBatch:
+    def batch(self, numbers: Ints) -> SentenceBatch:
         """The sequences of these numbers, int64 [B]."""
         bits = self._bits(self._seed, numbers)
         return self._padded([self._sample(self._run(row), self._target(row), row) for row in bits])
@@ -202,7 +201,7 @@ class SentencePairs:
         [row] = self._bits(self._seed, np.array([number]))
         return self._sentences.document(self._run(row).start)
 
-    def in_order(self, batch_size: int, max_tokens: int | None = None) -> Iterator[tuple[Numbers, SentenceBatch]]:
+    def in_order(self, batch_size: int, max_tokens: int | None = None) -> Iterator[tuple[Ints, SentenceBatch]]:
         """Runs from the first sentence on, one behind the other, for an evaluation: each batch with its runs' numbers.
 
         What is drawn for them (second segments, truncation) is the same for every seed.
@@ -221,7 +220,7 @@ class SentencePairs:
 
     # --- one sample -------------------------------------------------------------------------------------------------
 
-    def _bits(self, seed: int, numbers: Numbers) -> Bits:
+    def _bits(self, seed: int, numbers: Ints) -> Bits:
         return sample_bits(seed, numbers, _CHOICES + 2 * self._words)
 
     @property
@@ -276,7 +275,7 @@ class SentencePairs:
         second = self._sentences.tokens(Run(run.start + taken, run.stop))
         return Segments(first, second[: self._room - len(first)], IGNORE_INDEX)
 
-    def _truncated(self, first: Numbers, second: Numbers, label: int, bits: Bits) -> Segments:
+    def _truncated(self, first: Ints, second: Ints, label: int, bits: Bits) -> Segments:
         """Token by token the longer segment loses one, at its front or its end with p 1/2 (original code)."""
         a, b = len(first), len(second)
         excess = max(0, a + b - self._room)

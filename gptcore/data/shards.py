@@ -24,11 +24,11 @@ import pyarrow as pa
 from gptcore.base.arrays import numbers
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import checked_object, read_object, sha256_file, write_json_atomic
+from gptcore.base.types import Ints
 
 INDEX_FILE = "index.json"
 _WHAT = "the list of a folder's token shards"
 _LONGEST_NAME = 255
-Numbers = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 Row = tuple[str, int, Tokens]
 """Name of the document, running number of the row in it, token ids."""
@@ -132,7 +132,7 @@ def write_file(folder: Path, number: int, rows: Sequence[Row], dtype: np.dtype[A
 class Mentions(Protocol):
     """Which entities the rows of a folder of shards mention."""
 
-    def between(self, row: int, start: int, stop: int) -> Numbers:
+    def between(self, row: int, start: int, stop: int) -> Ints:
         """The entities of a stretch of a row: [stop - start], 1 + the entity's number, 0 where no mention begins."""
 
 
@@ -142,7 +142,7 @@ class Shards:
     n_vocab: int
     n_tokens: int
     n_documents: int
-    lengths: npt.NDArray[np.int64]
+    lengths: Ints
     """Tokens of each row, int64 [n_rows]."""
 
     def __init__(self, folder: str | Path, mentions: Mentions | None = None) -> None:
@@ -198,9 +198,7 @@ class Shards:
         """Consecutive rows: what :func:`write_file` takes."""
         return [(self.document(row), int(self._part[row]), self.tokens(row)) for row in range(first, end)]
 
-    def windows(
-        self, rows: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], n_tokens: int
-    ) -> npt.NDArray[np.int64]:
+    def windows(self, rows: Ints, starts: Ints, n_tokens: int) -> Ints:
         """``n_tokens`` ids from each of ``starts`` in each of ``rows``, which are long enough: int64 [N, n_tokens]."""
         files, first = self._file[rows], self._start[rows] + starts
         cut = np.empty((len(rows), n_tokens), np.int64)
@@ -214,7 +212,7 @@ class Shards:
         name: str = self._documents[self._file[row]][int(self._place[row])].as_py()
         return name
 
-    def places_of(self, token: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def places_of(self, token: int) -> tuple[Ints, Ints]:
         """Every place of an id, in order: its row, and where in the row. int64 [N] each."""
         rows, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         by_file = np.argsort(self._file, kind="stable")
@@ -247,7 +245,7 @@ class Shards:
         return skipped, _concatenate(again, np.int64).tolist(), int((self.lengths * often).sum()), n_documents
 
     @property
-    def document_numbers(self) -> npt.NDArray[np.int64]:
+    def document_numbers(self) -> Ints:
         """Which document each row belongs to, counted from 0: int64 [n_rows]."""
         return np.cumsum(self._part == 0) - 1
 

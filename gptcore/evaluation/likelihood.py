@@ -19,10 +19,10 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.base.errors import InputError, require
+from gptcore.base.types import Bools, Floats, Ints, Progress, quiet
 from gptcore.data.feed import by_length
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
@@ -41,9 +41,7 @@ class Likelihood(Protocol):
 
     n_vocab: int
 
-    def log_probabilities(
-        self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
-    ) -> NDArray[np.float64]:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
 
         :param sequences: ids, each sequence by itself.
@@ -61,9 +59,7 @@ class NetworkLikelihood:
         self._model = model.to(self._device).eval()
         self.n_vocab = model.config.n_vocab
 
-    def log_probabilities(
-        self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
-    ) -> NDArray[np.float64]:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
 
         A sequence beyond n_ctx goes on in a further window, whose first id is the last of the one before, as for
@@ -80,8 +76,8 @@ class NetworkLikelihood:
         return totals
 
     def continuations(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], object] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Progress = quiet
+    ) -> tuple[Floats, Ints]:
         """Sum of log P(id | the ids before it) over the continuation of each (context, continuation), in nats.
 
         A pair too long for the model loses its beginning, the text farthest from what is scored. The first id of a
@@ -95,9 +91,7 @@ class NetworkLikelihood:
         (sums,) = self._scores(windows, firsts, progress, _log_probability)
         return sums, np.asarray(counts, dtype=np.int64)
 
-    def greedy_continuations(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def greedy_continuations(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Floats, Bools]:
         """The sums of :meth:`continuations`, and whether greedy decoding gives each continuation; in one pass.
 
         :returns: float64 [N], and bool [N]: whether each of its ids is the likeliest one there.
@@ -106,10 +100,10 @@ class NetworkLikelihood:
         def is_other(logits: Tensor, targets: Tensor) -> Tensor:
             return (logits.argmax(dim=-1) != targets).float()
 
-        sums, others = self._scores(*self._cut(pairs), None, _log_probability, is_other)
+        sums, others = self._scores(*self._cut(pairs), quiet, _log_probability, is_other)
         return sums, others == 0
 
-    def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[NDArray[np.int64]], list[int]]:
+    def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Ints], list[int]]:
         """What of each pair the model has positions for, and where in it the continuation begins (>= 1)."""
         windows, firsts = [], []
         for given, continuation in pairs:
@@ -122,11 +116,11 @@ class NetworkLikelihood:
 
     def _scores(
         self,
-        windows: Sequence[NDArray[np.int64]],
+        windows: Sequence[Ints],
         firsts: Sequence[int],
-        progress: Callable[[int, int], object] | None,
+        progress: Progress,
         *scores: Callable[[Tensor, Tensor], Tensor],
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """What each window's ids from the one at ``firsts`` (>= 1) on add up to, in batches of like length.
 
         :param scores: of logits [N, V] and the ids [N] that came, for each of them a number.
@@ -137,17 +131,13 @@ class NetworkLikelihood:
             begins = np.asarray([firsts[row] for row in rows])
             sums[:, rows] = self._batch([windows[row] for row in rows], begins, scores)
             done += len(rows)
-            if progress is not None:
-                progress(done, len(windows))
+            progress(done, len(windows))
         return sums
 
     @torch.inference_mode()
     def _batch(
-        self,
-        windows: Sequence[NDArray[np.int64]],
-        firsts: NDArray[np.int64],
-        scores: Sequence[Callable[[Tensor, Tensor], Tensor]],
-    ) -> NDArray[np.float64]:
+        self, windows: Sequence[Ints], firsts: Ints, scores: Sequence[Callable[[Tensor, Tensor], Tensor]]
+    ) -> Floats:
         tokens = np.zeros((len(windows), max(2, *map(len, windows))), dtype=np.int64)  # (B, T + 1)
         for row, window in enumerate(windows):
             tokens[row, : len(window)] = window
@@ -200,9 +190,7 @@ class PseudoLikelihood:
         self.longest = encoder.config.n_ctx - 2
         """Pieces of the longest sequence that can be scored whole."""
 
-    def log_probabilities(
-        self, sequences: Sequence[Sequence[int]], progress: Callable[[int, int], object] | None = None
-    ) -> NDArray[np.float64]:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """The pseudo-log-likelihood of every sequence after its first id, which stands for what is before: float64 [N].
 
         A sequence beyond n_ctx is scored in windows that lie end to end, each between [CLS] and [SEP].
@@ -219,9 +207,7 @@ class PseudoLikelihood:
             np.add.at(totals, owners, self._scores(windows, progress))
         return totals
 
-    def _scores(
-        self, windows: Sequence[NDArray[np.int64]], progress: Callable[[int, int], object] | None
-    ) -> NDArray[np.float64]:
+    def _scores(self, windows: Sequence[Ints], progress: Progress) -> Floats:
         """The score of each window; each of its pieces is masked in a copy of its own."""
         scores, done = np.zeros(len(windows)), 0
         lengths = np.asarray([len(window) for window in windows])
@@ -235,14 +221,11 @@ class PseudoLikelihood:
                 owner, place = copies[:, at : at + per_batch]
                 np.add.at(scores, owner, self._batch(windows, owner, place, width))
             done += len(rows)
-            if progress is not None:
-                progress(done, len(windows))
+            progress(done, len(windows))
         return scores
 
     @torch.inference_mode()
-    def _batch(
-        self, windows: Sequence[NDArray[np.int64]], owner: NDArray[np.int64], place: NDArray[np.int64], width: int
-    ) -> NDArray[np.float64]:
+    def _batch(self, windows: Sequence[Ints], owner: Ints, place: Ints, width: int) -> Floats:
         """Log-probabilities [B] of the pieces at ``place`` of the windows ``owner``, each masked in its own copy."""
         texts = [windows[window] for window in owner]
         targets = torch.tensor([text[at] for text, at in zip(texts, place, strict=True)], device=self._device)

@@ -11,15 +11,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gptcore.base.types import Bools, Ints, Map, Progress, quiet
 from gptcore.text.parts import read_part
 from gptcore.text.word_edges import MARKS, set_apart
 
@@ -70,7 +70,7 @@ class EvaluationSet:
     name: str
     hashes: Hashes
     """The hashes of all texts' 8-grams, one text behind the other."""
-    bounds: NDArray[np.int64]
+    bounds: Ints
     """Text k has the hashes from ``bounds[k]`` to ``bounds[k + 1]``."""
     rows: Sequence[tuple[int, ...]]
     """For each row, the numbers of its texts."""
@@ -114,7 +114,7 @@ def wanted_hashes(sets: Iterable[EvaluationSet]) -> Hashes:
     return np.unique(np.concatenate([np.zeros(0, np.uint64), *(each.hashes for each in sets)]))
 
 
-def overlap(test: EvaluationSet, wanted: Hashes, found: NDArray[np.bool_]) -> Overlap:
+def overlap(test: EvaluationSet, wanted: Hashes, found: Bools) -> Overlap:
     """Count what of a test set was found.
 
     :param wanted: sorted 8-grams, the test set's among them.
@@ -127,7 +127,7 @@ def overlap(test: EvaluationSet, wanted: Hashes, found: NDArray[np.bool_]) -> Ov
     return Overlap(len(marks), int(marks.sum()), len(test.rows), rows_found)
 
 
-def find_in_texts(wanted: Hashes, documents: Iterable[Iterable[str]]) -> NDArray[np.bool_]:
+def find_in_texts(wanted: Hashes, documents: Iterable[Iterable[str]]) -> Bools:
     """Which of the sorted 8-grams stand in some documents, none of them across two documents.
 
     :param documents: each in consecutive pieces, at whose borders words end.
@@ -154,12 +154,8 @@ def _windows(pieces: Iterable[str]) -> Iterator[list[str]]:
 
 
 def find_in_corpus(
-    wanted: Hashes,
-    parts: Sequence[Path],
-    scratch: Path,
-    map: Callable[..., Iterable[Any]] = map,
-    progress: Callable[[int, int], object] | None = None,
-) -> NDArray[np.bool_]:
+    wanted: Hashes, parts: Sequence[Path], scratch: Path, map: Map = map, progress: Progress = quiet
+) -> Bools:
     """Which of the sorted 8-grams stand in a cleaned corpus.
 
     :param parts: files of :mod:`gptcore.text.parts`.
@@ -172,13 +168,12 @@ def find_in_corpus(
     there = np.zeros(len(wanted), dtype=np.bool_)
     for done, places in enumerate(map(functools.partial(_places_in_part, shared), parts), start=1):
         there[places] = True
-        if progress is not None:
-            progress(done, len(parts))
+        progress(done, len(parts))
     shared.unlink()
     return there
 
 
-def _places_in_part(shared: Path, part: Path) -> NDArray[np.int64]:
+def _places_in_part(shared: Path, part: Path) -> Ints:
     """Which of the 8-grams of a file stand in one part of a corpus."""
     wanted = np.load(shared, mmap_mode="r")
     documents = ((text for _, _, text in rows) for _, rows in groupby(read_part(part), key=lambda row: row[:2]))

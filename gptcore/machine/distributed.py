@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gptcore.base.errors import InputError
-from gptcore.data.feed import MicroBatch, Objective
+from gptcore.data.feed import Losses, MicroBatch, Objective
 from gptcore.machine.device import pick_device
 
 
@@ -129,7 +129,7 @@ class Step(nn.Module):
         self.model = model
         self._objective = objective
 
-    def forward(self, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, batch: MicroBatch) -> Losses:
         """The objective's result."""
         return self._objective(batch)
 
@@ -160,7 +160,7 @@ def shard(step: Step) -> None:
         sharded.set_force_sum_reduction_for_comms(True)  # gloo knows no other
 
 
-def summing(objective: Objective, world: World) -> Callable[[MicroBatch, bool], tuple[Tensor, dict[str, Tensor]]]:
+def summing(objective: Objective, world: World) -> Callable[[MicroBatch, bool], Losses]:
     """``objective``, after whose last backward pass of an update every gradient is the sum over the processes.
 
     :param objective: with several processes a :class:`Step`, on the world's device.
@@ -173,9 +173,9 @@ def summing(objective: Objective, world: World) -> Callable[[MicroBatch, bool], 
     replicas = DistributedDataParallel(objective, find_unused_parameters=True, gradient_as_bucket_view=True)
     replicas.register_comm_hook(None, lambda state, bucket: _sum(bucket))  # it refuses annotations that are strings
 
-    def run(batch: MicroBatch, last: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    def run(batch: MicroBatch, last: bool) -> Losses:
         with contextlib.nullcontext() if last else replicas.no_sync():
-            result: tuple[Tensor, dict[str, Tensor]] = replicas(batch)
+            result: Losses = replicas(batch)
             return result
 
     return run

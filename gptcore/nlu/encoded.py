@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -85,43 +85,20 @@ def marked_examples(tokenizer: Tokenizer, examples: Sequence[Example]) -> list[M
     ]
 
 
-class MarkedWriter:
-    """Writes the marks of a split, some rows at a time.
-
-    :param path: the file; see :func:`marks_file`.
-    """
-
-    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
-        self._aligner = Aligner(tokenizer)
-        self._sink = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._sink, _SCHEMA)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
-        self._sink.close()
-
-    def write(self, examples: Sequence[Example]) -> list[Ids]:
-        """Write rows.
-
-        :return: the ids of each one's last field.
-        """
-        texts = {example.fields[-1]: None for example in examples}
-        aligned = {text: self._aligner.align(text) for text in texts}
-        rows = [aligned[example.fields[-1]] for example in examples]
-        columns: Mapping[str, list[Any]] = {
-            "text": [example.fields[-1] for example in examples],
-            "piece_starts": [each.starts for each in rows],
-            "piece_ends": [each.ends for each in rows],
-            "starts": [[each.start for each in example.annotations] for example in examples],
-            "ends": [[each.end for each in example.annotations] for example in examples],
-            "names": [[each.name for each in example.annotations] for example in examples],
-            "id": [example.id for example in examples],
-        }
-        self._writer.write_batch(pa.RecordBatch.from_pydict(dict(columns), schema=_SCHEMA))
-        return [each.ids for each in rows]
+def _marks(examples: Sequence[Example], aligner: Aligner) -> tuple[pa.RecordBatch, list[Ids]]:
+    """What is marked in some rows, and the ids of each one's last field."""
+    aligned = {text: aligner.align(text) for text in {example.fields[-1]: None for example in examples}}
+    rows = [aligned[example.fields[-1]] for example in examples]
+    columns: dict[str, list[Any]] = {
+        "text": [example.fields[-1] for example in examples],
+        "piece_starts": [each.starts for each in rows],
+        "piece_ends": [each.ends for each in rows],
+        "starts": [[each.start for each in example.annotations] for example in examples],
+        "ends": [[each.end for each in example.annotations] for example in examples],
+        "names": [[each.name for each in example.annotations] for example in examples],
+        "id": [example.id for example in examples],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA), [each.ids for each in rows]
 
 
 def marks_file(folder: Path, split: str) -> Path:
@@ -151,7 +128,7 @@ class _Split(Sequence[Row]):
 class MarkedSplit(_Split[MarkedExample]):
     """Encoded rows with their marks: random access.
 
-    :param path: what :class:`MarkedWriter` wrote.
+    :param path: see :func:`marks_file`.
     :raises InputError: there are no marks.
     """
 
@@ -232,10 +209,15 @@ def _encode_split(
     rows = tokens = longest = 0
     form, schema = form_of(spec), _schema(tokenizer.n_vocab)
     examples = iterate(spec, datasets_url, split, dropped)
-    marks = MarkedWriter(marks_file(out, split), tokenizer) if form.places else nullcontext()
-    with pa.OSFile(str(out / f"{split}.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer, marks as marked:
+    aligner = Aligner(tokenizer) if form.places else None
+    marks = pa.ipc.new_file(str(marks_file(out, split)), _SCHEMA) if form.places else nullcontext()
+    with pa.ipc.new_file(str(out / f"{split}.arrow"), schema) as writer, marks as marked:
         while batch := list(islice(examples, _ROWS)):
-            encoded = encode_rows(batch, tokenizer, marked.write(batch) if marked else None)
+            last = None
+            if aligner is not None and marked is not None:
+                marked_rows, last = _marks(batch, aligner)
+                marked.write_batch(marked_rows)
+            encoded = encode_rows(batch, tokenizer, last)
             writer.write_batch(_record_batch(encoded, schema))
             sizes = [sum(map(len, (*example.fields, *example.choices))) for example in encoded]
             rows, tokens, longest = rows + len(batch), tokens + sum(sizes), max(longest, *sizes)
@@ -258,7 +240,7 @@ def _encode_split(
 def write_encoded(path: Path, examples: Iterable[EncodedExample], n_vocab: int) -> int:
     """Write rows that are encoded already, as one split; gives their number."""
     schema, rows, count = _schema(n_vocab), iter(examples), 0
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+    with pa.ipc.new_file(str(path), schema) as writer:
         while batch := list(islice(rows, _ROWS)):
             writer.write_batch(_record_batch(batch, schema))
             count += len(batch)

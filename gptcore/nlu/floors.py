@@ -21,11 +21,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gptcore.base.types import Floats
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import as_numbers, from_numbers
 from gptcore.nlu.metrics import METRICS, score, score_stderrs
@@ -45,7 +45,7 @@ _MAX_ROWS = 100_000
 """Train rows used, drawn from the seed: a floor must not take minutes on the largest set's 549 367 rows."""
 _TOKENS = re.compile(rf"{WORD.pattern}|[^\w\s]")  # words and single marks
 _MANY_ROWS = 1000
-"""From here on words of a single row are left out: they cannot help on other rows and are most of the features."""
+"""The rows from which on words of one row are left out: they help on no other and are most of the features."""
 
 
 def best_constant(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:
@@ -81,10 +81,13 @@ def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example
     :param seed: draws the rows used of sets with more than 100 000.
     :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors.
     """
+    from scipy.sparse import hstack
+
     train = _sample(train, seed)
     sides = zip(*(_parts(spec, rows) for rows in (train, dev)), strict=True)
-    train_features, dev_features = zip(*(_word_features(*texts) for texts in sides), strict=True)
-    return _score(spec, _fit_predict(spec, _beside(train_features), _targets(spec, train), _beside(dev_features)), dev)
+    apart = zip(*(_word_features(*texts) for texts in sides), strict=True)
+    features, asked = (hstack(matrices, format="csr") for matrices in apart)
+    return _score(spec, _fit_predict(spec, features, _targets(spec, train), asked), dev)
 
 
 def overlap(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], seed: int = 0) -> dict[str, float]:
@@ -123,7 +126,7 @@ def _word_features(train: Sequence[str], dev: Sequence[str]) -> tuple[csr_matrix
     return weights.fit_transform(train), weights.transform(dev)
 
 
-def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> NDArray[np.float64]:
+def _overlaps(spec: TaskSpec, rows: Sequence[Example], weight: _Weights) -> Floats:
     """(rows, or rows x answers; features)."""
     features = []
     for row in rows:
@@ -175,16 +178,14 @@ def _parts(spec: TaskSpec, rows: Sequence[Example]) -> list[list[str]]:
     return [[row.fields[side] for row in rows] for side in range(len(spec.fields))]
 
 
-def _targets(spec: TaskSpec, rows: Sequence[Example]) -> NDArray[np.float64]:
+def _targets(spec: TaskSpec, rows: Sequence[Example]) -> Floats:
     labels = _labels(rows)
     if not form_of(spec).choices:
         return labels
     return np.asarray([float(number == row.label) for row in rows for number in range(len(row.choices))])
 
 
-def _fit_predict(
-    spec: TaskSpec, features: csr_matrix, targets: NDArray[np.float64], dev_features: csr_matrix
-) -> NDArray[np.float64]:
+def _fit_predict(spec: TaskSpec, features: csr_matrix, targets: Floats, dev_features: csr_matrix) -> Floats:
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if form_of(spec).several:
@@ -204,17 +205,11 @@ def _fit_predict(
     return np.asarray(model.predict(dev_features), dtype=np.float64)
 
 
-def _beside(features: Sequence[Any]) -> csr_matrix:
-    from scipy.sparse import hstack
-
-    return hstack(features, format="csr")
-
-
-def _labels(rows: Sequence[Example]) -> NDArray[np.float64]:
+def _labels(rows: Sequence[Example]) -> Floats:
     return np.asarray([row.label for row in rows], dtype=np.float64)
 
 
-def _score(spec: TaskSpec, predictions: NDArray[np.float64], dev: Sequence[Example]) -> dict[str, float]:
+def _score(spec: TaskSpec, predictions: Floats, dev: Sequence[Example]) -> dict[str, float]:
     labels, subsets = _labels(dev), [row.subset for row in dev]
     return score(spec, predictions, labels, subsets) | score_stderrs(spec, predictions, labels, subsets)
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.seeds import choose_rows
+from gptcore.base.types import Floats, Ints
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.nlu.encoded import MarkedExample, marked_examples, read_encoded, read_marked, recorded_pieces
 from gptcore.nlu.examples import Annotation, Example
@@ -44,7 +44,7 @@ class Rows(ABC):
 
     names: list[str]
     """Where each row came from, ``file:line``."""
-    sizes: NDArray[np.int64]
+    sizes: Ints
     """Padded tokens of each."""
     tokens: int
     """Real tokens of all together, specials included."""
@@ -70,7 +70,7 @@ class Rows(ABC):
         return len(self)
 
     @abstractmethod
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
+    def batch(self, rows: Sequence[int] | Ints) -> TaskBatch:
         """The numbered rows, padded to the longest of them."""
 
 
@@ -84,19 +84,19 @@ def split_rows(reader: RowReader, folder: Path, split: str, max_rows: int | None
     return numbered_rows(reader, folder, split, choose_rows(len(read_encoded(folder, split)), max_rows, seed))
 
 
-def numbered_rows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> Rows:
+def numbered_rows(reader: RowReader, folder: Path, split: str, numbers: Ints) -> Rows:
     """The rows of an encoded split that ``numbers`` (N,) names, see :func:`split_rows`."""
     require(len(numbers), f"{folder / split}.arrow: found no rows to use, expected at least one")
-    made: Callable[[RowReader, Path, str, NDArray[np.int64]], Rows] = form_of(reader.spec).part("rows")
+    made: Callable[[RowReader, Path, str, Ints], Rows] = form_of(reader.spec).part("rows")
     return made(replace(reader, pieces=recorded_pieces(folder)), folder, split, numbers)
 
 
-def encoded_rows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> TaskRows:
+def encoded_rows(reader: RowReader, folder: Path, split: str, numbers: Ints) -> TaskRows:
     """Rows of an encoded split that are read whole; their ids stay in the memory-mapped file."""
     return TaskRows(reader, read_encoded(folder, split), numbers)
 
 
-def encoded_windows(reader: RowReader, folder: Path, split: str, numbers: NDArray[np.int64]) -> WindowRows:
+def encoded_windows(reader: RowReader, folder: Path, split: str, numbers: Ints) -> WindowRows:
     """Rows of an encoded split whose texts are read in windows."""
     marked = read_marked(folder, split)
     return WindowRows(reader, [marked[int(row)] for row in numbers])
@@ -121,9 +121,9 @@ class TaskRows(Rows):
     :param rows: of which those that ``chosen`` numbers are meant, in its order.
     """
 
-    def __init__(self, reader: RowReader, rows: Sequence[EncodedExample], chosen: NDArray[np.int64]) -> None:
+    def __init__(self, reader: RowReader, rows: Sequence[EncodedExample], chosen: Ints) -> None:
         self.reader, self._rows, self._chosen = reader, rows, chosen
-        self.labels: NDArray[np.float64] = np.full(len(chosen), np.nan)
+        self.labels: Floats = np.full(len(chosen), np.nan)
         """(N,) NaN where a row has none."""
         self.subsets: list[str] = []
         self.names = []
@@ -145,7 +145,7 @@ class TaskRows(Rows):
                 parts = [len(part) for part in (*example.fields, *sorted(example.choices, key=len)[-1:])]
                 self.cut[row] = longest, sum(parts) + (2 + self.reader.joints if len(parts) > 1 else 2)
 
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
+    def batch(self, rows: Sequence[int] | Ints) -> TaskBatch:
         examples = [self._rows[int(self._chosen[row])] for row in rows]
         sequences = [self.reader.sequences(example.fields, example.choices)[0] for example in examples]
         return self.reader.collate(sequences, [example.label for example in examples])
@@ -210,7 +210,7 @@ class WindowRows(Rows):
             raise InputError(f"model.n_ctx = {self.reader.n_ctx} {room}")
         return [part[:most] for part in example.fields[:-1]]
 
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TaskBatch:
+    def batch(self, rows: Sequence[int] | Ints) -> TaskBatch:
         """The numbered windows, padded to the longest of them; labels as :func:`span_targets` and :func:`tag_targets`
         give them, (B, 2) or (B, T).
         """
@@ -240,22 +240,18 @@ class WindowRows(Rows):
         return numbers
 
 
-Targets = Callable[[TaskSpec, Sequence[Window], Sequence[MarkedExample], int], NDArray[np.int64]]
+Targets = Callable[[TaskSpec, Sequence[Window], Sequence[MarkedExample], int], Ints]
 """What windows, each with its row, are to be answered with, in a batch of so many positions."""
-Words = Callable[[Sequence[Window], Sequence[MarkedExample], int], NDArray[np.int64]]
+Words = Callable[[Sequence[Window], Sequence[MarkedExample], int], Ints]
 """(B, T, F) what words of windows look like, at their places in a batch of so many positions; 0 elsewhere."""
 
 
-def span_targets(
-    spec: TaskSpec, windows: Sequence[Window], examples: Sequence[MarkedExample], width: int
-) -> NDArray[np.int64]:
+def span_targets(spec: TaskSpec, windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> Ints:
     """(B, 2) of each window what :func:`span_target` gives."""
     return np.asarray([span_target(*pair) for pair in zip(windows, examples, strict=True)])
 
 
-def tag_targets(
-    spec: TaskSpec, windows: Sequence[Window], examples: Sequence[MarkedExample], width: int
-) -> NDArray[np.int64]:
+def tag_targets(spec: TaskSpec, windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> Ints:
     """(B, T) the tag of each word at its first piece (BERT's paper, section 5.3); no target elsewhere."""
     numbers = {name: number for number, name in enumerate(spec.labels)}
     targets = np.full((len(windows), width), IGNORE_INDEX, dtype=np.int64)
@@ -265,7 +261,7 @@ def tag_targets(
     return targets
 
 
-def tagged_words(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
+def tagged_words(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> Ints:
     """(B, T, F) what each word of windows looks like, at its first piece, where its tag stands, too; 0 elsewhere."""
     features = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
     for row, position, word in _words_at(windows, examples):
@@ -281,7 +277,7 @@ def _words_at(windows: Sequence[Window], examples: Sequence[MarkedExample]) -> I
                 yield row, window.first + int(piece) - window.start, word
 
 
-def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> NDArray[np.int64]:
+def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExample], width: int) -> Ints:
     """(B, T, F) what the word looks like that each piece of a passage begins in, at the piece's position."""
     looks = np.zeros((len(windows), width, N_FEATURES), dtype=np.int64)
     for row, window, example in zip(looks, windows, examples, strict=True):
@@ -296,9 +292,9 @@ def words_of_passages(windows: Sequence[Window], examples: Sequence[MarkedExampl
     return looks
 
 
-def covered(example: MarkedExample, start: int, end: int) -> NDArray[np.int64]:
+def covered(example: MarkedExample, start: int, end: int) -> Ints:
     """The pieces that stand for any of the characters ``start`` to ``end`` of a row's text."""
-    pieces: NDArray[np.int64] = np.flatnonzero((example.piece_ends > start) & (example.piece_starts < end))
+    pieces: Ints = np.flatnonzero((example.piece_ends > start) & (example.piece_starts < end))
     return pieces
 
 
@@ -314,7 +310,7 @@ def span_target(window: Window, example: MarkedExample) -> tuple[int, int]:
     return int(pieces[0]) + shift, int(pieces[-1]) + shift
 
 
-def first_pieces(example: MarkedExample) -> NDArray[np.int64]:
+def first_pieces(example: MarkedExample) -> Ints:
     """(W,) the first piece of each word; -1 for one without any (control characters alone)."""
     starts = np.asarray([word.start for word in example.annotations])
     pieces = np.searchsorted(example.piece_ends, starts, side="right")  # the first that ends behind the word's start
@@ -324,7 +320,7 @@ def first_pieces(example: MarkedExample) -> NDArray[np.int64]:
     return np.where(inside, pieces, -1)
 
 
-def speakers(windows: Sequence[Window], n_pieces: int) -> NDArray[np.int64]:
+def speakers(windows: Sequence[Window], n_pieces: int) -> Ints:
     """(N,) which of a row's windows speaks for each piece: the one with the most context (released code).
 
     That is min(pieces before it, pieces behind it) + 0.01 x the window's length; of equals the first.

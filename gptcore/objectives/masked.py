@@ -9,6 +9,7 @@ Legend of shape comments: B sequences, T positions, D width, N hidden words, V v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import cast
 
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError, require
 from gptcore.config import PretrainConfig
-from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.feed import Data, Losses, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
@@ -90,7 +91,7 @@ class MaskedWords(PretrainingObjective):
 
         :param trained: an :class:`Encoder`, or what tells words and pairs as it does.
         """
-        return masked_words_objective(cast(Encoder, trained))
+        return partial(masked_words_losses, cast(Encoder, trained))
 
     def score(
         self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
@@ -106,16 +107,12 @@ class MaskedWords(PretrainingObjective):
         return batches.scores(sums) | {"unigram_entropy": unigram_entropy(text.shards)}
 
 
-def masked_words_objective(model: Encoder) -> Objective:
-    """The loss of hidden words and of pairs of segments as an objective of the training loop."""
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        states = model.encode(batch["tokens"], batch["segments"], batch["mask"])  # (B, T, D)
-        metrics = word_and_pair_losses(model, states, batch)
-        loss = metrics["word_loss"] + metrics["pair_loss"]
-        return loss, {"loss": loss, **metrics}
-
-    return objective
+def masked_words_losses(model: Encoder, batch: MicroBatch) -> Losses:
+    """What the hidden words and the pairs of segments of a micro-batch cost."""
+    states = model.encode(batch["tokens"], batch["segments"], batch["mask"])  # (B, T, D)
+    metrics = word_and_pair_losses(model, states, batch)
+    loss = metrics["word_loss"] + metrics["pair_loss"]
+    return loss, {"loss": loss, **metrics}
 
 
 def word_and_pair_losses(model: Encoder, states: Tensor, batch: MicroBatch) -> dict[str, Tensor]:

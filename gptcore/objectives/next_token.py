@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gptcore.config import PretrainConfig
-from gptcore.data.feed import Data, MicroBatch, Objective, Update
+from gptcore.data.feed import Data, Losses, MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, WindowSampler, sequential_windows
 from gptcore.machine.distributed import MicroBatches, World
 from gptcore.models.network import LanguageModel
@@ -59,7 +59,7 @@ def windows_of(text: Text) -> WindowSampler:
 def language_model_objective(model: LanguageModel) -> Objective:
     """L1 as an objective of the training loop."""
 
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def objective(batch: MicroBatch) -> Losses:
         targets = batch["targets"]  # (B, T)
         weights = (targets != IGNORE_INDEX) * batch["weight"]
         table = model.table()

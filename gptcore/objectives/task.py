@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.config import FinetuneConfig
-from gptcore.data.feed import POOL_BATCHES, BucketedBatches, MicroBatch, Objective, Update
+from gptcore.data.feed import POOL_BATCHES, BucketedBatches, Losses, MicroBatch, Objective, Update
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.inputs import MARKS, TaskBatch
@@ -130,7 +130,7 @@ def _merged(tokens: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, T
 def finetune_objective(model: Classifier, lm_coef: float) -> Objective:
     """L3 (equation 5) as an objective of the training loop; with ``lm_coef`` 0 the vocabulary is never multiplied."""
 
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def objective(batch: MicroBatch) -> Losses:
         marks = {name: batch[name] for name in MARKS if name in batch}
         logits, for_lm = model(batch["tokens"], batch["clf_position"], batch.get("lm_positions"), **marks)
         if (weights := batch.get("label_weights")) is None:

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from gptcore.base.arrays import numbers
+from gptcore.base.types import Advance, Ints, Map, quiet
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.spacy_words import Pieces
 
@@ -43,7 +43,6 @@ _SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 
 Words = Callable[[str], Mapping[str, int]]
 """Gives how often each word of a row comes."""
-Ints = npt.NDArray[np.int64]
 
 _log = logging.getLogger(__name__)
 
@@ -71,11 +70,7 @@ def count_words(rows: Iterable[str], words: Words = cleaned_words) -> Counter[st
 
 
 def count_corpus(
-    corpus: Path,
-    work: Path,
-    map: Callable[..., Iterable[Any]] = map,
-    progress: Callable[[int], object] | None = None,
-    words: Words = cleaned_words,
+    corpus: Path, work: Path, map: Map = map, progress: Advance = quiet, words: Words = cleaned_words
 ) -> Counts:
     """:func:`count_words` of a cleaned corpus' training documents, its files in parallel, in no particular order.
 
@@ -96,8 +91,7 @@ def count_corpus(
     jobs = [[files[n] for n in group] for group in np.split(np.arange(len(files)), borders)]
     counted = map(partial(_count_run, work=work, n_buckets=n_buckets, words=words), enumerate(jobs))
     for paths, _ in zip(jobs, counted, strict=True):
-        if progress is not None:
-            progress(len(paths))
+        progress(len(paths))
     buckets = [work / f"bucket-{number:05d}.arrow" for number in range(n_buckets)]
     frequencies = [*map(_add_up, enumerate(buckets))]
     for run in work.glob("run-*"):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gptcore.base.types import Ints
 from gptcore.config import CorpusConfig
 from gptcore.text.decoding import Read
 from gptcore.text.sources import Source, read_documents
@@ -136,7 +137,7 @@ def _counts(character: str) -> bool:
     return writing and not unicodedata.combining(character)
 
 
-def _hashed(letters: bytearray, places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def _hashed(letters: bytearray, places: Ints) -> npt.NDArray[np.uint64]:
     """Hashes of 32 bits of the runs that begin at ``places``."""
     words = np.ndarray((len(letters) - 7,), dtype="<u8", buffer=letters, strides=(1,))  # 8 letters, at every place
     runs = np.zeros(len(places), dtype=np.uint64)
@@ -156,9 +157,7 @@ class NearDuplicate:
     """Estimated share of the runs that the two have in common, of all runs of either."""
 
 
-def near_duplicates(
-    signatures: npt.NDArray[np.uint32], numbers: npt.NDArray[np.int64], least: float
-) -> list[NearDuplicate]:
+def near_duplicates(signatures: npt.NDArray[np.uint32], numbers: Ints, least: float) -> list[NearDuplicate]:
     """Documents that nearly repeat an earlier one, in order; each with the earliest found for it.
 
     Of documents that agree in a band each is compared with the first and with the one before it.
@@ -195,7 +194,7 @@ class Scanned:
     """What pass 1 found in some sources."""
 
     documents: DocumentStats
-    borders: npt.NDArray[np.int64]
+    borders: Ints
     """How many documents there are before each source, and in all."""
     read: Read
     """What was read of all sources."""

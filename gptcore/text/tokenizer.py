@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json
+from gptcore.base.types import Advance, Map, quiet
 from gptcore.text.counting import Counts, count_corpus, count_words
 from gptcore.text.parts import raw_rows
 from gptcore.text.vocabulary import (
@@ -144,14 +145,7 @@ class Tokenizer(ABC):
         raise NotImplementedError
 
     @classmethod
-    def from_corpus(
-        cls,
-        corpus: Path,
-        n_merges: int,
-        work: Path,
-        map: Callable[..., Iterable[Any]] = map,
-        progress: Callable[[int], object] | None = None,
-    ) -> Self:
+    def from_corpus(cls, corpus: Path, n_merges: int, work: Path, map: Map = map, progress: Advance = quiet) -> Self:
         """Learn at most ``n_merges`` pieces from the training documents of a corpus cleaned for this kind.
 
         They come on top of special pieces and single characters; a byte pair encoding makes each by a merge. Equal
@@ -193,7 +187,7 @@ class Tokenizer(ABC):
         return len(self._pieces)
 
     def require_rows(self, n_vocab: int, where: str) -> None:
-        """See that a model has a row for each id, and no others.
+        """Refuse a model that has not just one row for each id.
 
         :param where: what a message calls the model.
         :raises InputError: it has another number of rows.

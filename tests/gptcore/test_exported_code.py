@@ -18,7 +18,7 @@ from gptcore import load_model
 from gptcore.config import network_config
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
-from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
+from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.files import export
 from gptcore.models.files.encoders import EncoderLayout
@@ -27,7 +27,7 @@ from gptcore.models.files.layout import Layout
 from gptcore.models.network import build_model
 from gptcore.nlu import TaskSpec, task_spec
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import read_records
+from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.registry import recorded_task, task_settings
 from gptcore.papers.gptbert.network import BothWays
 from gptcore.text.bpe import WordTokenizer
@@ -131,7 +131,7 @@ class Tuned:
             asked: dict[str, Any] = dict(zip(form_of(spec).names_of(spec), texts, strict=False))
             rows.append({**asked, "answers": row[1]} if spec.choices else asked)
         model = TaskModel(folder, WORDS[self.words])
-        return list(model.described(read_records(spec, rows, "rows")))
+        return list(model.described(read_own_rows(spec, (json.dumps(row).encode() for row in rows))))
 
 
 TUNED = {
@@ -294,7 +294,7 @@ def test_places_over_a_network_of_transformers(form: str, tmp_path: Path, monkey
     monkeypatch.setattr(EncoderLayout, "write_classifier", Layout.write_classifier)
     labels = ("O", "B", "I") if form == "tags" else ()
     model = EncoderClassificationModel(
-        network("bert", "pieces", **SHAPE).adapt(), form, 2 + (form == "tags"), 0.1
+        network("bert", "pieces", **SHAPE).adapt(), Head(form, 2 + (form == "tags"), 0.1)
     ).eval()
     torch.nn.init.normal_(model.head.weight)
     export_classifier(model, task_of(form, labels), {}, WORDS["pieces"], tmp_path)

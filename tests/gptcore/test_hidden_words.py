@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from gptcore.data.masking import Masking
 from gptcore.data.shards import Shards
-from gptcore.objectives.masked import MASKED_WORDS_AND_NEXT_SENTENCE, masked_words_objective
+from gptcore.objectives.masked import MASKED_WORDS_AND_NEXT_SENTENCE, masked_words_losses
 from gptcore.objectives.masked_data import Hiding
 from tests.gptcore.hidden_words import Toy, books, micro_batches, scored_held_out, without_hidden_words
 
@@ -24,9 +24,8 @@ def folder(tmp_path: Path) -> Path:
 def test_words_and_pairs_count_alike_however_the_update_is_cut(folder: Path, pairs: str) -> None:
     hiding = Hiding(pairs, Masking())
     model = Toy(Shards(folder).n_vocab)
-    objective = masked_words_objective(model)
     [whole] = micro_batches(folder, hiding)
-    loss, metrics = objective(whole)
+    loss, metrics = masked_words_losses(model, whole)
     words, rows = [], whole["places"] // whole["tokens"].shape[1]
     states = model.encode(whole["tokens"], whole["segments"], whole["mask"])
     for row, place, target in zip(rows, whole["places"] % whole["tokens"].shape[1], whole["targets"], strict=True):
@@ -39,7 +38,7 @@ def test_words_and_pairs_count_alike_however_the_update_is_cut(folder: Path, pai
     else:
         expected = expected + F.cross_entropy(model.pair_scores(states)[labelled], whole["labels"][labelled])
     torch.testing.assert_close(loss, expected)
-    parts = [objective(part) for part in micro_batches(folder, hiding, micro=5)]
+    parts = [masked_words_losses(model, part) for part in micro_batches(folder, hiding, micro=5)]
     for name, value in metrics.items():
         torch.testing.assert_close(sum(found[name] for _, found in parts), value)
     loss.backward()
@@ -51,7 +50,7 @@ def test_words_and_pairs_count_alike_however_the_update_is_cut(folder: Path, pai
 
 
 def test_a_part_without_hidden_words_costs_nothing(folder: Path) -> None:
-    loss, _ = masked_words_objective(Toy(Shards(folder).n_vocab))(without_hidden_words(folder))
+    loss, _ = masked_words_losses(Toy(Shards(folder).n_vocab), without_hidden_words(folder))
     assert loss == 0
     loss.backward()
 

@@ -11,6 +11,7 @@ Legend of shape comments: B sequences, T positions, D width of the states, N hid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import PretrainConfig
-from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.feed import Data, Losses, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.machine.device import order_unchecked
 from gptcore.models.encoder import Encoder
@@ -122,8 +123,8 @@ class ReplacedTokens(PretrainingObjective):
                     raise InputError(f"model.{head} = {not wanted}: expected {wanted} for {chosen}")
         model, weight = cast(Detection, trained), config.replaced_weight
         if chosen in ("replace-mlm", "all-tokens-mlm"):
-            return told_words_objective(model, 1.0 if weight is None else weight, chosen == "all-tokens-mlm")
-        return replaced_tokens_objective(model, WEIGHT if weight is None else weight, chosen == "electra-15")
+            return partial(told_word_losses, model, 1.0 if weight is None else weight, chosen == "all-tokens-mlm")
+        return partial(replaced_token_losses, model, WEIGHT if weight is None else weight, chosen == "electra-15")
 
     def score(
         self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
@@ -175,8 +176,8 @@ def _filled_in(model: Detection, batch: MicroBatch) -> FilledIn:
     return FilledIn(tokens, replaced, loss, {"word_loss": loss, "word_accuracy": accuracy, "replaced": count})
 
 
-def replaced_tokens_objective(model: Detection, weight: float, only_hidden: bool = False) -> Objective:
-    """The sum of both losses as an objective of the training loop.
+def replaced_token_losses(model: Detection, weight: float, only_hidden: bool, batch: MicroBatch) -> Losses:
+    """The sum of both losses of a micro-batch.
 
     Its metrics "replaced" and "replaced_found" are shares of the hidden words: those that the generator did not guess,
     and of those the ones that the discriminator finds; "false_alarms" is the share of all tokens that are the text's
@@ -184,28 +185,24 @@ def replaced_tokens_objective(model: Detection, weight: float, only_hidden: bool
 
     :param only_hidden: the discriminator learns from the places of hidden words alone ("ELECTRA 15%", section 3.4).
     """
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        mask, places = batch["mask"], batch["places"]
-        filled = _filled_in(model, batch)
-        logits = model.replaced_scores(filled.tokens, batch["segments"], mask).float()  # (B, T)
-        nats = F.binary_cross_entropy_with_logits(logits, filled.replaced.float(), reduction="none")
-        if only_hidden:
-            replaced_loss = nats.flatten()[places].sum() * batch["word_weight"]
-        else:
-            replaced_loss = (nats * mask).sum() * batch["token_weight"]
-        flagged = (logits.detach() > 0) & (mask > 0)
-        loss = filled.loss + weight * replaced_loss
-        counts = {
-            "replaced_found": (flagged & (filled.replaced > 0)).sum() * batch["word_weight"],
-            "false_alarms": (flagged & (filled.replaced == 0)).sum() * batch["token_weight"],
-        }
-        return loss, {"loss": loss, **filled.metrics, "replaced_loss": replaced_loss, **counts}
-
-    return objective
+    mask, places = batch["mask"], batch["places"]
+    filled = _filled_in(model, batch)
+    logits = model.replaced_scores(filled.tokens, batch["segments"], mask).float()  # (B, T)
+    nats = F.binary_cross_entropy_with_logits(logits, filled.replaced.float(), reduction="none")
+    if only_hidden:
+        replaced_loss = nats.flatten()[places].sum() * batch["word_weight"]
+    else:
+        replaced_loss = (nats * mask).sum() * batch["token_weight"]
+    flagged = (logits.detach() > 0) & (mask > 0)
+    loss = filled.loss + weight * replaced_loss
+    counts = {
+        "replaced_found": (flagged & (filled.replaced > 0)).sum() * batch["word_weight"],
+        "false_alarms": (flagged & (filled.replaced == 0)).sum() * batch["token_weight"],
+    }
+    return loss, {"loss": loss, **filled.metrics, "replaced_loss": replaced_loss, **counts}
 
 
-def told_words_objective(model: Detection, weight: float, every: bool) -> Objective:
+def told_word_losses(model: Detection, weight: float, every: bool, batch: MicroBatch) -> Losses:
     """The generator's loss and that of the words which the other network tells from the filled-in text (section 3.4).
 
     Its metrics "told_loss" and "told_accuracy" are of these words.
@@ -213,23 +210,19 @@ def told_words_objective(model: Detection, weight: float, every: bool) -> Object
     :param every: every word is to be told, and the network gives a probability that the token which stands there is
         its own ("All-Tokens MLM"); else the hidden ones are ("Replace MLM").
     """
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        segments, mask, places, targets = (batch[name] for name in ("segments", "mask", "places", "targets"))
-        filled = _filled_in(model, batch)
-        if every:
-            own = batch["tokens"].flatten().scatter(0, places, targets)  # (B*T,) the text's own words
-            real = mask.flatten().nonzero().squeeze(-1)  # (N,)
-            logits, scores = model.both_scores(filled.tokens, segments, mask, real)
-            nats, right = copied(logits.float(), scores.float(), filled.tokens.flatten()[real], own[real])
-            told_loss, accuracy = (value * batch["token_weight"] for value in (nats, right))
-        else:
-            scores = model.told_scores(filled.tokens, segments, mask, places).float()  # (N, V)
-            told_loss, accuracy = told(scores, targets, batch["word_weight"])
-        loss = filled.loss + weight * told_loss
-        return loss, {"loss": loss, **filled.metrics, "told_loss": told_loss, "told_accuracy": accuracy}
-
-    return objective
+    segments, mask, places, targets = (batch[name] for name in ("segments", "mask", "places", "targets"))
+    filled = _filled_in(model, batch)
+    if every:
+        own = batch["tokens"].flatten().scatter(0, places, targets)  # (B*T,) the text's own words
+        real = mask.flatten().nonzero().squeeze(-1)  # (N,)
+        logits, scores = model.both_scores(filled.tokens, segments, mask, real)
+        nats, right = copied(logits.float(), scores.float(), filled.tokens.flatten()[real], own[real])
+        told_loss, accuracy = (value * batch["token_weight"] for value in (nats, right))
+    else:
+        scores = model.told_scores(filled.tokens, segments, mask, places).float()  # (N, V)
+        told_loss, accuracy = told(scores, targets, batch["word_weight"])
+    loss = filled.loss + weight * told_loss
+    return loss, {"loss": loss, **filled.metrics, "told_loss": told_loss, "told_accuracy": accuracy}
 
 
 def copied(logits: Tensor, scores: Tensor, standing: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,15 +13,16 @@ Legend of shape comments: B sequences, T positions, N told positions, D width, V
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gptcore.base.errors import InputError, require
+from gptcore.base.types import Bools, Ints
 from gptcore.config import PretrainConfig
-from gptcore.data.feed import Data, MicroBatch, Objective, Update
+from gptcore.data.feed import Data, Losses, MicroBatch, Objective, Update
 from gptcore.data.masking import Masking, PieceTable, WordMasker
 from gptcore.data.sampler import IGNORE_INDEX, WindowBatch, sequential_windows
 from gptcore.models.network import word_scores
@@ -48,7 +49,7 @@ class NextTokenAndHiddenWords(PretrainingObjective):
         """
         assert isinstance(trained, BothWays)
         require(trained.config.n_special, "model.n_special = 0: expected 1 or more, for the row that hides words")
-        return both_ways_objective(trained, _share(config))
+        return partial(both_ways_losses, trained, _share(config))
 
     def score(
         self, objective: Objective, text: Text, max_tokens: int | None, interrupted: Callable[[], bool]
@@ -75,29 +76,25 @@ class NextTokenAndHiddenWords(PretrainingObjective):
 NEXT_TOKEN_AND_HIDDEN_WORDS = NextTokenAndHiddenWords()
 
 
-def both_ways_objective(model: BothWays, share: float) -> Objective:
-    """The two losses as an objective of the training loop.
+def both_ways_losses(model: BothWays, share: float, batch: MicroBatch) -> Losses:
+    """The two losses of a micro-batch.
 
     :param share: of the sequences with hidden words, and so the weight of their loss.
     """
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        whole, targets = batch["whole"], batch["targets"]  # (B,), (B, T)
-        table = model.table()
-        states = model.mixed_states(batch["tokens"], table, whole, batch["words"]).flatten(0, 1)  # (B*T, D)
-        rows = model.words(table)  # (V, D)
-        to_tell = targets != IGNORE_INDEX
-        places = (to_tell & ~whole[:, None]).flatten().nonzero()[:, 0]  # (N,)
-        following = targets.flatten()[places]
-        weights = batch["next_weight"].expand(len(places))
-        next_loss = fused_language_model_loss(states[places], rows, following, weights)
-        places = (to_tell & whole[:, None]).flatten().nonzero()[:, 0]  # (N,)
-        scores = word_scores(states[places], rows).float()  # (N, V)
-        word_loss, word_accuracy = told(scores, targets.flatten()[places], batch["word_weight"])
-        loss = (1 - share) * next_loss + share * word_loss
-        return loss, {"loss": loss, "next_loss": next_loss, "word_loss": word_loss, "word_accuracy": word_accuracy}
-
-    return objective
+    whole, targets = batch["whole"], batch["targets"]  # (B,), (B, T)
+    table = model.table()
+    states = model.mixed_states(batch["tokens"], table, whole, batch["words"]).flatten(0, 1)  # (B*T, D)
+    rows = model.words(table)  # (V, D)
+    to_tell = targets != IGNORE_INDEX
+    places = (to_tell & ~whole[:, None]).flatten().nonzero()[:, 0]  # (N,)
+    following = targets.flatten()[places]
+    weights = batch["next_weight"].expand(len(places))
+    next_loss = fused_language_model_loss(states[places], rows, following, weights)
+    places = (to_tell & whole[:, None]).flatten().nonzero()[:, 0]  # (N,)
+    scores = word_scores(states[places], rows).float()  # (N, V)
+    word_loss, word_accuracy = told(scores, targets.flatten()[places], batch["word_weight"])
+    loss = (1 - share) * next_loss + share * word_loss
+    return loss, {"loss": loss, "next_loss": next_loss, "word_loss": word_loss, "word_accuracy": word_accuracy}
 
 
 class _MixedData(PretrainData):
@@ -140,9 +137,7 @@ class _HeldOut:
                 yield batch | ones
 
 
-def _hidden(
-    window: WindowBatch, whole: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64], masker: WordMasker
-) -> MicroBatch:
+def _hidden(window: WindowBatch, whole: Bools, numbers: Ints, masker: WordMasker) -> MicroBatch:
     """A batch of windows; of those that are ``whole`` [B], words are hidden and they alone are targets.
 
     :param numbers: [B] of the windows, which what is drawn follows from.

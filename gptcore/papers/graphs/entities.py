@@ -31,6 +31,7 @@ from safetensors.numpy import save_file
 from gptcore.base.arrays import read_arrays
 from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system
+from gptcore.base.types import Advance, Bools, Ints, quiet
 from gptcore.data.encode import SPLITS
 from gptcore.data.masking import PieceTable
 from gptcore.data.shards import Shards
@@ -62,7 +63,7 @@ class Gazetteer:
     """[N] where each name ends in ``pieces``."""
     entities: Ids = field(repr=False)
     """[N] whose name it is, counted from 0; -1: of none of them."""
-    tail: npt.NDArray[np.bool_] = field(repr=False)
+    tail: Bools = field(repr=False)
     """[V] whether a piece goes on the word of the one before it."""
 
     @classmethod
@@ -187,7 +188,7 @@ def spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> It
 
 
 def _gazetteer(entity_of: Mapping[tuple[int, ...], int], table: PieceTable) -> Gazetteer:
-    """From the entity of each name's pieces."""
+    """The names' pieces one behind another, and the entity that each name stands for."""
     names = sorted(entity_of, key=lambda name: (len(name), name))
     pieces = np.array([piece for name in names for piece in name], np.int64)
     stops = np.cumsum([len(name) for name in names], dtype=np.int64)
@@ -284,7 +285,7 @@ def link_shards(
     shards: Path,
     gazetteer: Gazetteer,
     out: Path,
-    progress: Callable[[int], object] | None = None,
+    progress: Advance = quiet,
     own: Callable[[str], Gazetteer | None] = lambda document: None,
 ) -> dict[str, dict[str, int]]:
     """Find the entities that shards mention, and write them beside one another, a folder a split.
@@ -312,15 +313,11 @@ def link_shards(
 
 
 def _linked(
-    shards: Shards,
-    gazetteer: Gazetteer,
-    own: Callable[[str], Gazetteer | None],
-    progress: Callable[[int], object] | None,
-) -> Iterator[npt.NDArray[np.int64]]:
+    shards: Shards, gazetteer: Gazetteer, own: Callable[[str], Gazetteer | None], progress: Advance
+) -> Iterator[Ints]:
     for document, rows in groupby(range(shards.n_rows), key=shards.document):
         its = own(document)
         for row in rows:
             tokens = shards.tokens(row).astype(np.int64)
             yield gazetteer.find(tokens[None], its)[0]
-            if progress is not None:
-                progress(len(tokens))
+            progress(len(tokens))

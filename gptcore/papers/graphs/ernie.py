@@ -9,6 +9,7 @@ Legend of shape comments: B sequences, T positions, D width, M mentions, K entit
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_file
 from gptcore.config import PretrainConfig
-from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.feed import Data, Losses, MicroBatch, Objective
 from gptcore.data.masking import Masking
 from gptcore.data.shards import Shards
 from gptcore.models.network import Network
@@ -80,25 +81,21 @@ class MaskedWordsAndEntities(MaskedWords):
         :param trained: a :class:`KnowledgeEncoder`.
         """
         weight = 1.0 if config.entity_weight is None else config.entity_weight
-        return entities_objective(cast(KnowledgeEncoder, trained), weight)
+        return partial(entity_losses, cast(KnowledgeEncoder, trained), weight)
 
 
-def entities_objective(model: KnowledgeEncoder, weight: float) -> Objective:
-    """The loss of hidden words, of pairs of segments and of entities as an objective of the training loop.
+def entity_losses(model: KnowledgeEncoder, weight: float, batch: MicroBatch) -> Losses:
+    """What the hidden words, the pairs of segments and the entities of a micro-batch cost.
 
     :param weight: of the last; 0: entities are fused, and not told.
     """
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        states = model.encode(batch["tokens"], batch["segments"], batch["mask"], batch["entities"])  # (B, T, D)
-        metrics = word_and_pair_losses(model, states, batch)
-        loss = metrics["word_loss"] + metrics["pair_loss"]
-        scores = model.entity_scores(states.flatten(0, 1)[batch["mentions"]], batch["candidates"]).float()  # (M, K)
-        entity_loss, entity_accuracy = _entities_told(scores, batch)
-        loss = loss + weight * entity_loss
-        return loss, {"loss": loss, **metrics, "entity_loss": entity_loss, "entity_accuracy": entity_accuracy}
-
-    return objective
+    states = model.encode(batch["tokens"], batch["segments"], batch["mask"], batch["entities"])  # (B, T, D)
+    metrics = word_and_pair_losses(model, states, batch)
+    loss = metrics["word_loss"] + metrics["pair_loss"]
+    scores = model.entity_scores(states.flatten(0, 1)[batch["mentions"]], batch["candidates"]).float()  # (M, K)
+    entity_loss, entity_accuracy = _entities_told(scores, batch)
+    loss = loss + weight * entity_loss
+    return loss, {"loss": loss, **metrics, "entity_loss": entity_loss, "entity_accuracy": entity_accuracy}
 
 
 def _entities_told(scores: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

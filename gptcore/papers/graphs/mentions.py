@@ -14,31 +14,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import save_file
 
 from gptcore.base.arrays import read_arrays
 from gptcore.base.errors import InputError
+from gptcore.base.types import Ints
 
 _FILE = "mentions.safetensors"
 _COLUMNS = ("row", "place", "entity")
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Mentions:
     """The mentions of a folder of shards."""
 
-    rows: Numbers = field(repr=False)
+    rows: Ints = field(repr=False)
     """[M] ascending."""
-    places: Numbers = field(repr=False)
+    places: Ints = field(repr=False)
     """[M] in their rows, ascending."""
-    entities: Numbers = field(repr=False)
+    entities: Ints = field(repr=False)
     """[M] counted from 0."""
 
     @classmethod
-    def of(cls, rows: Iterable[Numbers]) -> Mentions:
-        """From dense rows: [T] each, 1 + the entity's number where a mention begins, else 0."""
+    def of(cls, rows: Iterable[Ints]) -> Mentions:
+        """Mentions in dense rows [T], which hold 1 + the entity's number where a mention begins, else 0."""
         places, entities, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
         for row in rows:
             places.append(np.flatnonzero(row))
@@ -46,7 +45,7 @@ class Mentions:
             counts.append(len(places[-1]))
         return cls(np.repeat(np.arange(len(counts)), counts), np.concatenate(places), np.concatenate(entities))
 
-    def between(self, row: int, start: int, stop: int) -> Numbers:
+    def between(self, row: int, start: int, stop: int) -> Ints:
         """The entities of a stretch of a row: [stop - start], 1 + the entity's number, 0 where no mention begins."""
         first, last = np.searchsorted(self.rows, [row, row + 1])
         first, last = first + np.searchsorted(self.places[first:last], [start, stop])

@@ -18,18 +18,18 @@ import dataclasses
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from gptcore.base.files import sha256_file, write_bytes_atomic, write_json_atomic
 from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.settings import recorded
-from gptcore.data.feed import MicroBatch, Objective, Update
+from gptcore.data.feed import Data, Losses, MicroBatch, Update
 from gptcore.evaluation.predict import TaskModel
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import Step, World
@@ -58,7 +58,7 @@ class KagNETJob(Job):
     vectors: Path
 
 
-class _Drawn:
+class _Drawn(Data):
     """Updates of questions drawn at random, each a pure function of the seed and its number."""
 
     def __init__(self, questions: Questions, config: KagNETConfig) -> None:
@@ -71,20 +71,12 @@ class _Drawn:
         drawn = below(sample_bits(self._seed, numbers, 1)[:, 0], len(self._questions.examples))
         return Update([self._questions.batch(drawn)], self._size)
 
-    def documents(self, step: int) -> list[str]:
-        """Questions are of no document."""
-        return []
 
-
-def kagnet_objective(model: KagNET, n_choices: int) -> Objective:
+def kagnet_losses(model: KagNET, n_choices: int, batch: MicroBatch) -> Losses:
     """What the choices of questions cost, and how many are right."""
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        scores = model(batch).view(-1, n_choices)  # (Q, C)
-        loss = choice_loss(scores, batch["labels"], model.config)
-        return loss, {"loss": loss, "accuracy": (scores.argmax(1) == batch["labels"]).float().mean()}
-
-    return objective
+    scores = model(batch).view(-1, n_choices)  # (Q, C)
+    loss = choice_loss(scores, batch["labels"], model.config)
+    return loss, {"loss": loss, "accuracy": (scores.argmax(1) == batch["labels"]).float().mean()}
 
 
 def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
@@ -101,7 +93,7 @@ def _train(job: KagNETJob, world: World, stop: process.StopRequest) -> None:
     total_steps = max(1, math.ceil(config.epochs * len(learnt.examples) / config.batch_size))
     training = Training(
         model=model,
-        objective=Step(model, kagnet_objective(model, learnt.n_choices)),
+        objective=Step(model, partial(kagnet_losses, model, learnt.n_choices)),
         data=_Drawn(learnt, config),
         monitor=Unwatched(),  # no epoch is chosen by held-out questions
         settings=config,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from gptcore.machine.distributed import Step, World
 from gptcore.machine.process import Interrupted
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import KnowledgeGraph, Triples
-from gptcore.papers.graphs.transe import Facts, TransE, link_prediction, ranks, transe_objective
+from gptcore.papers.graphs.transe import Facts, TransE, link_prediction, ranks, transe_losses
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Monitor, Trainer, Training
 from gptcore.training.optim import warmup_steps_linear
@@ -73,7 +74,7 @@ def _learn(job: VectorsJob, world: World, stop: process.StopRequest) -> None:
     total_steps = config.total_steps(len(graph.facts["train"]))
     training = Training(
         model=model,
-        objective=Step(model, transe_objective(model, config)),
+        objective=Step(model, partial(transe_losses, model, config)),
         data=Facts(graph, config, world),
         monitor=RankMonitor(model, graph, config, total_steps),
         settings=config,

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.tables import read_table
-from gptcore.data.feed import MicroBatch, Objective, Update
+from gptcore.data.feed import Data, Losses, MicroBatch, Update
 from gptcore.machine.distributed import MicroBatches, World
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import KnowledgeGraph, Places, Triples, counts, ranges
@@ -81,7 +81,7 @@ class TransE(nn.Module):
         return torch.cat([real * cos - imaginary * sin, real * sin + imaginary * cos], dim=-1)
 
     def distances(self, places: Tensor, entities: Tensor) -> Tensor:
-        """From places [Q, D] to entities' vectors [K, D]: [Q, K]."""
+        """Distances [Q, K] of places [Q, D] from entities' vectors [K, D]."""
         if self.norm == 1:
             return torch.cdist(places, entities, p=1.0)
         squares = (places**2).sum(-1, keepdim=True) + (entities**2).sum(-1) - 2 * places @ entities.T
@@ -94,24 +94,20 @@ class TransE(nn.Module):
         return (differences**2).sum(-1).clamp_min(_LEAST).sqrt()
 
 
-def transe_objective(model: TransE, config: TransEConfig) -> Objective:
+def transe_losses(model: TransE, config: TransEConfig, batch: MicroBatch) -> Losses:
     """Facts are near, negatives far: the loss of "RotatE", equation 5, of tails and of heads, half each."""
-
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        heads, relations, tails = batch["facts"].unbind(-1)  # (B,) each
-        others = model.entities(batch["negatives"])  # (K, D)
-        places = model.tails(heads, relations)  # (B, D)
-        near = F.logsigmoid(config.margin - model.lengths(places - model.entities(tails)))  # (B,)
-        far = torch.zeros_like(near)
-        for at, true in ((places, batch["true_tails"]), (model.heads(tails, relations), batch["true_heads"])):
-            distances = model.distances(at, others)  # (B, K)
-            likely = (-config.temperature * distances.detach()).masked_fill(true, _NEVER)
-            weights = torch.softmax(likely, dim=-1) * ~true  # 0 even where all of them are facts
-            far = far + (weights * F.logsigmoid(distances - config.margin)).sum(-1) / 2
-        loss = -((near + far) / 2).sum() * batch["weight"]
-        return loss, {"loss": loss}
-
-    return objective
+    heads, relations, tails = batch["facts"].unbind(-1)  # (B,) each
+    others = model.entities(batch["negatives"])  # (K, D)
+    places = model.tails(heads, relations)  # (B, D)
+    near = F.logsigmoid(config.margin - model.lengths(places - model.entities(tails)))  # (B,)
+    far = torch.zeros_like(near)
+    for at, true in ((places, batch["true_tails"]), (model.heads(tails, relations), batch["true_heads"])):
+        distances = model.distances(at, others)  # (B, K)
+        likely = (-config.temperature * distances.detach()).masked_fill(true, _NEVER)
+        weights = torch.softmax(likely, dim=-1) * ~true  # 0 even where all of them are facts
+        far = far + (weights * F.logsigmoid(distances - config.margin)).sum(-1) / 2
+    loss = -((near + far) / 2).sum() * batch["weight"]
+    return loss, {"loss": loss}
 
 
 class _TrueEnds:
@@ -139,7 +135,7 @@ class _TrueEnds:
         return keys
 
 
-class Facts:
+class Facts(Data):
     """Updates of facts drawn at random, each a pure function of the seed and its number, with their negatives, and
     which of these make facts to learn from as a tail or a head of each: "true_tails" and "true_heads" [B, K].
     """
@@ -163,10 +159,6 @@ class Facts:
             true = {name: torch.from_numpy(ends.among(facts[its], drawn)) for name, ends in self._true.items()}
             batches.append({"facts": torch.from_numpy(facts[its]), **shared, **true})
         return Update(batches, self._size)
-
-    def documents(self, step: int) -> list[str]:
-        """Facts have no documents."""
-        return []
 
 
 def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 512) -> Tensor:

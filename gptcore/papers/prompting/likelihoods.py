@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from gptcore.base.tables import read_table
+from gptcore.base.types import Floats, Progress, quiet
 from gptcore.data.feed import by_length, evaluation_tokens
 from gptcore.models.incremental import Reader, bytes_per_position, open_reader
 from gptcore.models.network import LanguageModel
@@ -39,10 +39,8 @@ _LOGITS = 1 << 22  # numbers held at once
 
 @torch.inference_mode()
 def answer_likelihoods(
-    model: LanguageModel,
-    questions: Sequence[tuple[Ids, Sequence[Ids]]],
-    progress: Callable[[int, int], object] | None = None,
-) -> list[NDArray[np.float64]]:
+    model: LanguageModel, questions: Sequence[tuple[Ids, Sequence[Ids]]], progress: Progress = quiet
+) -> list[Floats]:
     """Summed log-probability of each answer behind its prompt, in nats: for each question float64 [its answers].
 
     An answer without ids has 0.
@@ -60,8 +58,7 @@ def answer_likelihoods(
         for row in rows:
             nats[row], sums = sums[: len(nats[row])], sums[len(nats[row]) :]
         done += len(rows)
-        if progress is not None:
-            progress(done, len(questions))
+        progress(done, len(questions))
     return nats
 
 
@@ -85,7 +82,7 @@ def read_batches(
 
 def continuation_sums(
     model: LanguageModel, reader: Reader, logits: Tensor, owners: Sequence[int], answers: Sequence[Ids]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Summed log-probability of answers behind the texts that a reader has read: float64 [N].
 
     :param logits: of what comes next behind each of the texts: [B, V].

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gptcore.base.types import Floats, Progress, quiet
 from gptcore.evaluation.generate import generate_ids
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.metrics import METRICS
@@ -36,8 +36,6 @@ from gptcore.papers.prompting.rows import AskedRow, EncodedPrompt, Selection, pr
 from gptcore.papers.prompting.tasks import NO_STOP_WORDS, WORD_PERPLEXITY, PromptTask
 from gptcore.text.tokenizer import Tokenizer
 
-Progress = Callable[[int, int], object]
-"""Called with (prompts done, in all)."""
 _AT_ONCE = 16  # answers that are generated together
 _SHOWN = 400  # characters of a prompt's end
 
@@ -54,7 +52,7 @@ class _Run(NamedTuple):
     task: PromptTask
     selection: Selection
     shots: int
-    progress: Progress | None
+    progress: Progress
 
 
 def answer(
@@ -63,7 +61,7 @@ def answer(
     task: PromptTask,
     selection: Selection,
     shots: int,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> PromptResult:
     """Put rows of a task to a model behind ``shots`` examples each.
 
@@ -131,11 +129,8 @@ def _questions(run: _Run, row: AskedRow) -> _Questions:
 
 
 def _normalised(
-    each: _Questions,
-    nats: NDArray[np.float64],
-    unconditional: NDArray[np.float64],
-    no_content: NDArray[np.float64] | None,
-) -> Iterator[tuple[Normalisation, NDArray[np.float64]]]:
+    each: _Questions, nats: Floats, unconditional: Floats, no_content: Floats | None
+) -> Iterator[tuple[Normalisation, Floats]]:
     """The scores of a row's candidates by every normalisation that means something for it.
 
     :param nats: log-probabilities behind the row's prompt; of a schema, of its rest behind each reading.
@@ -152,7 +147,7 @@ def _normalised(
         yield Normalisation.CONTEXTUAL, nats - no_content
 
 
-def _result(run: _Run, asked: Sequence[_Questions], guesses: dict[Normalisation, NDArray[np.float64]]) -> PromptResult:
+def _result(run: _Run, asked: Sequence[_Questions], guesses: dict[Normalisation, Floats]) -> PromptResult:
     """Scores of guesses by each normalisation; the task's own is the headline."""
     task = run.task
     right = np.asarray([each.item.right for each in asked], dtype=np.float64)
@@ -179,7 +174,7 @@ def _result(run: _Run, asked: Sequence[_Questions], guesses: dict[Normalisation,
     )
 
 
-def _grade(scores: NDArray[np.float64]) -> float:
+def _grade(scores: Floats) -> float:
     weights = np.exp(scores - scores.max())
     return float(weights @ np.arange(len(scores)) / weights.sum())
 
@@ -228,8 +223,7 @@ def _generated(run: _Run, decoding: Decoding) -> PromptResult:
         )
         for row, written in zip(some, ids, strict=True):
             texts[row] = _answer_text(tokenizer.decode(written), decoding)
-        if progress is not None:
-            progress(min(first + _AT_ONCE, len(order)), len(order))
+        progress(min(first + _AT_ONCE, len(order)), len(order))
     scores = measure(texts, items)
     if task.word:
         words = last_words(model, tokenizer, [prompt.ids for prompt in asked], items)

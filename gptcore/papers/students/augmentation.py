@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import derive_seed
+from gptcore.base.types import Bools, Ints
 from gptcore.data.feed import by_length
 from gptcore.models.encoder import Encoder
 from gptcore.models.network import load_model
@@ -42,13 +42,13 @@ class WordProposer:
     :param special: [V] which pieces stand for no text.
     """
 
-    def __init__(self, encoder: Encoder, pieces: Specials, tail: NDArray[np.bool_], special: NDArray[np.bool_]) -> None:
+    def __init__(self, encoder: Encoder, pieces: Specials, tail: Bools, special: Bools) -> None:
         self._encoder, self._pieces, self._tail = encoder.eval(), pieces, tail
         self._device = next(encoder.parameters()).device
         self._none = torch.from_numpy(tail | special).to(self._device)  # never proposed
 
     @classmethod
-    def load(cls, folder: Path, pieces: Specials, tail: NDArray[np.bool_], special: NDArray[np.bool_]) -> WordProposer:
+    def load(cls, folder: Path, pieces: Specials, tail: Bools, special: Bools) -> WordProposer:
         """The proposer of a pre-trained model's folder.
 
         :raises InputError: it has no head for masked words.
@@ -58,14 +58,14 @@ class WordProposer:
             raise InputError(f"{folder}: has no head for masked words; expected a model that proposes some")
         return cls(model, pieces, tail, special)
 
-    def places(self, text: Ids) -> NDArray[np.int64]:
+    def places(self, text: Ids) -> Ints:
         """Where words of one piece stand, as far as the encoder sees a text."""
         ids = np.asarray(text[: self._encoder.config.n_ctx - 2], dtype=np.int64)
         goes_on = np.append(self._tail[ids[1:]], False) if len(ids) else np.zeros(0, bool)
         return np.flatnonzero(~self._tail[ids] & ~goes_on & (ids != self._pieces.unk))
 
     @torch.inference_mode()
-    def propose(self, texts: Sequence[Ids]) -> list[NDArray[np.int64]]:
+    def propose(self, texts: Sequence[Ids]) -> list[Ints]:
         """For each text [n, K]: the likeliest others at each of :meth:`places`, the word itself never among them."""
         places = [self.places(text) for text in texts]
         proposed = [np.zeros((len(at), PROPOSALS), np.int64) for at in places]
@@ -77,7 +77,7 @@ class WordProposer:
                 proposed[row][at] = words
         return proposed
 
-    def _asked(self, masked: Sequence[tuple[Ids, int]]) -> NDArray[np.int64]:
+    def _asked(self, masked: Sequence[tuple[Ids, int]]) -> Ints:
         """[N, K] proposals for one place of each text."""
         room = self._encoder.config.n_ctx - 2
         texts = [text[:room] for text, _ in masked]
@@ -115,9 +115,7 @@ def augmented(
                 yield dataclasses.replace(row, fields=fields, choices=choices)
 
 
-def _replaced(
-    text: Ids, proposer: WordProposer, proposed: Mapping[bytes, NDArray[np.int64]], draws: np.random.Generator
-) -> Ids:
+def _replaced(text: Ids, proposer: WordProposer, proposed: Mapping[bytes, Ints], draws: np.random.Generator) -> Ids:
     """A text with some of its words replaced."""
     places, words = proposer.places(text), proposed[text.tobytes()]
     chosen, which = draws.random(len(places)) < SHARE, draws.integers(PROPOSALS, size=len(places))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
 from gptcore.config import DistilConfig, FinetuneConfig, PretrainConfig
-from gptcore.data.feed import Data, MicroBatch, Objective
+from gptcore.data.feed import Data, Losses, MicroBatch, Objective
 from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.data.shards import Shards
@@ -259,7 +259,7 @@ def distillation_objective(
     student, probe = trained.network, not config.tells_words
     own_weight = 1.0 if probe else config.word_weight
 
-    def objective(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def objective(batch: MicroBatch) -> Losses:
         asked = trained.training
         ours = reading.layers(student, batch, asked and config.attention_weight > 0)
         metrics = reading.told(student, batch, ours.states[-1], probe)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError, require
 from gptcore.config import DistilConfig, FinetuneConfig
 from gptcore.config.distillation import check_teacher
-from gptcore.data.feed import Data, MicroBatch, Objective, Update
+from gptcore.data.feed import Data, Losses, MicroBatch, Objective, Update
 from gptcore.machine import rng
 from gptcore.models.classifier import Classifier
 from gptcore.models.encoder import Encoder, draw_weights
@@ -109,7 +109,7 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
     loss_of: Callable[[Tensor, Tensor, Tensor], Tensor] = model.row_form.part("soft_loss")
     layers = told.layer_map(student.config.n_layer, theirs.config.n_layer) if trained.fit is not None else ()
 
-    def of_layers(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def of_layers(batch: MicroBatch) -> Losses:
         tokens, segments, mask = (batch[name].flatten(0, 1) for name in ("tokens", "segments", "mask"))  # (B*C, T) each
         words = mask.bool()
         weight = words * (batch["share"] / words.sum())
@@ -122,7 +122,7 @@ def taught_objective(trained: TaughtClassifier, teacher: Classifier, config: Dis
         zero = torch.zeros_like(loss)
         return loss, {"loss": loss, "task_loss": zero, **{f"{name}_loss": value for name, value in losses.items()}}
 
-    def of_predictions(batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def of_predictions(batch: MicroBatch) -> Losses:
         marks = {name: batch[name] for name in MARKS if name in batch}
         with torch.no_grad():
             its, _ = teacher(batch["tokens"], batch["clf_position"], **marks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,8 @@ from gptcore.papers.electra.replaced import (
     Detection,
     copied,
     drawn_words,
-    replaced_tokens_objective,
-    told_words_objective,
+    replaced_token_losses,
+    told_word_losses,
 )
 from tests.expected import expected as table_of
 from tests.gptcore.hidden_words import CONFIG, Toy, books, micro_batches, scored_held_out, text, without_hidden_words
@@ -41,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_part_without_hidden_words_costs_nothing(folder: Path) -> None:
-    loss, _ = replaced_tokens_objective(Toy(Shards(folder).n_vocab), 0.0)(without_hidden_words(folder))
+    loss, _ = replaced_token_losses(Toy(Shards(folder).n_vocab), 0.0, False, without_hidden_words(folder))
     assert loss == 0
     loss.backward()
 
@@ -57,7 +58,7 @@ def test_replaced_tokens_are_those_that_the_generator_did_not_guess(folder: Path
         return real(tokens, segments, mask)
 
     model.replaced_scores = watched  # type: ignore[method-assign]
-    loss, metrics = replaced_tokens_objective(model, 50.0)(batch)
+    loss, metrics = replaced_token_losses(model, 50.0, False, batch)
     [tokens] = seen
     scores = model.word_scores(batch["tokens"], batch["segments"], batch["mask"], batch["places"])
     words = drawn_words(scores, batch["draws"])
@@ -76,7 +77,7 @@ def test_replaced_tokens_are_those_that_the_generator_did_not_guess(folder: Path
     assert metrics["replaced_found"] == pytest.approx(float(found.sum()) / len(words))
     assert metrics["replaced"] == pytest.approx(float(replaced.sum()) / len(words))
     parts = [
-        replaced_tokens_objective(model, 50.0)(part)[1]
+        replaced_token_losses(model, 50.0, False, part)[1]
         for part in micro_batches(folder, Hiding("none", Masking(0.3, masked=0.85, random=0.0)), micro=5)
     ]
     for name, value in metrics.items():
@@ -97,12 +98,12 @@ def test_the_controls_learn_less_or_other_things_of_the_same_text(folder: Path) 
 
     logits = model.replaced_scores(tokens, segments, mask).flatten()[places]
     detection = F.binary_cross_entropy_with_logits(logits, (words != batch["targets"]).float())
-    loss, metrics = replaced_tokens_objective(model, 50.0, only_hidden=True)(batch)
+    loss, metrics = replaced_token_losses(model, 50.0, True, batch)
     torch.testing.assert_close(metrics["replaced_loss"], detection)
     torch.testing.assert_close(loss, generator + 50 * detection)
 
     told = model.told_scores(tokens, segments, mask, places)
-    loss, metrics = told_words_objective(model, 1.0, every=False)(batch)
+    loss, metrics = told_word_losses(model, 1.0, False, batch)
     torch.testing.assert_close(loss, generator + F.cross_entropy(told, batch["targets"]))
     assert metrics["told_accuracy"] == pytest.approx(float((told.argmax(-1) == batch["targets"]).float().mean()))
 
@@ -111,14 +112,14 @@ def test_the_controls_learn_less_or_other_things_of_the_same_text(folder: Path) 
     copies = F.one_hot(tokens.flatten()[real], told.shape[-1]).float()
     replaced = logits.sigmoid()[:, None]
     probabilities = (1 - replaced) * copies + replaced * told.softmax(-1)
-    loss, metrics = told_words_objective(model, 1.0, every=True)(batch)
+    loss, metrics = told_word_losses(model, 1.0, True, batch)
     torch.testing.assert_close(metrics["told_loss"], F.nll_loss(probabilities.log(), own[real]), rtol=1e-4, atol=0)
     torch.testing.assert_close(loss, generator + metrics["told_loss"])
     right = (probabilities.argmax(-1) == own[real]).float().mean()
     assert metrics["told_accuracy"] == pytest.approx(float(right))
     for objective in (
-        replaced_tokens_objective(model, 50.0, True),
-        *(told_words_objective(model, 1, e) for e in (0, 1)),
+        partial(replaced_token_losses, model, 50.0, True),
+        *(partial(told_word_losses, model, 1.0, every) for every in (False, True)),
     ):
         whole = objective(batch)[1]
         parts = [objective(part)[1] for part in micro_batches(folder, hiding, micro=5)]
@@ -163,7 +164,7 @@ def test_a_word_that_was_guessed_counts_as_real() -> None:
     for word, expected in ((6, 0.0), (7, 1.0)):
         sure = F.one_hot(torch.tensor([word]), 8).float() * 100
         model.word_scores = lambda *_, sure=sure: sure  # type: ignore[method-assign]
-        assert replaced_tokens_objective(model, 1.0)(batch)[1]["replaced"] == expected
+        assert replaced_token_losses(model, 1.0, False, batch)[1]["replaced"] == expected
 
 
 def test_no_gradient_goes_through_the_words_drawn(folder: Path) -> None:
@@ -177,7 +178,7 @@ def test_no_gradient_goes_through_the_words_drawn(folder: Path) -> None:
     found = []
     for weight in (0.0, 50.0):
         generator.zero_grad()
-        replaced_tokens_objective(Both(), weight)(batch)[0].backward()
+        replaced_token_losses(Both(), weight, False, batch)[0].backward()
         found.append(generator.embedding.weight.grad.clone())
     assert torch.equal(*found)
     assert discriminator.embedding.weight.grad.abs().sum() > 0

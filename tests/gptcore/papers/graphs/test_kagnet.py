@@ -19,7 +19,7 @@ from gptcore.papers.graphs.config import GroundingConfig, KagNETConfig
 from gptcore.papers.graphs.graph import KnowledgeGraph
 from gptcore.papers.graphs.grounded import Concepts, Coverage, Grounded, Mention, Ways, bases, ground, shares
 from gptcore.papers.graphs.kagnet import KagNET, Questions, choice_loss, explained, softmax_in_groups
-from gptcore.papers.graphs.train_kagnet import kagnet_objective
+from gptcore.papers.graphs.train_kagnet import kagnet_losses
 from tests.expected import expected as table_of
 
 FACTS = table_of(__file__, "FACTS")
@@ -348,12 +348,11 @@ def test_losses_are_those_of_their_names() -> None:
 
 def test_it_learns_what_the_paths_tell(network: KagNET, questions: Questions) -> None:
     network.train()
-    objective = kagnet_objective(network, C)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
     batch = questions.batch(np.arange(3))
     for _ in range(120):
         optimizer.zero_grad()
-        loss, metrics = objective(batch)
+        loss, metrics = kagnet_losses(network, C, batch)
         loss.backward()
         optimizer.step()
     assert float(metrics["accuracy"]) == 1

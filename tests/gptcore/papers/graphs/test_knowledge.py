@@ -37,7 +37,7 @@ from gptcore.papers.graphs.transe import (
     link_prediction,
     nearest,
     ranks,
-    transe_objective,
+    transe_losses,
 )
 from gptcore.papers.storyworld.formats import Writer
 from gptcore.papers.storyworld.knowledge import FOLDER, QUESTIONS, links, reached, write_graph
@@ -258,7 +258,7 @@ def test_the_loss_and_its_gradients_are_those_spelled_out(
     config = dataclasses.replace(CONFIG, norm=norm, temperature=temperature, rotation=rotation)
     model = model_of(graph, norm, rotation)
     (batch,) = Facts(graph, config, ALONE).update(5).micro_batches
-    loss, _ = transe_objective(model, config)(batch)
+    loss, _ = transe_losses(model, config, batch)
     loss.backward()
     ours = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
@@ -338,10 +338,10 @@ def test_only_a_rotation_learns_what_goes_both_ways() -> None:
         model = model_of(graph, rotation=rotation)
         config = dataclasses.replace(CONFIG, rotation=rotation, steps=300)
         optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
-        feed, objective = Facts(graph, config, ALONE), transe_objective(model, config)
+        feed = Facts(graph, config, ALONE)
         for step in range(300):
             optimizer.zero_grad()
-            objective(feed.update(step).micro_batches[0])[0].backward()
+            transe_losses(model, config, feed.update(step).micro_batches[0])[0].backward()
             optimizer.step()
         found[rotation] = link_prediction(ranks(model, graph, graph.facts["test"]))["mrr"]
     assert found[False] <= 0.5 < found[True]

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.models.classifier import EncoderClassificationModel
+from gptcore.models.classifier import EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.network import load_model
 from gptcore.objectives.losses import IGNORE_INDEX
 from gptcore.papers.graphs.config import KnowledgeEncoderConfig
-from gptcore.papers.graphs.ernie import CountedMentions, entities_objective
+from gptcore.papers.graphs.ernie import CountedMentions, entity_losses
 from gptcore.papers.graphs.knowledge_encoder import EntityLayer, KnowledgeEncoder
 from gptcore.papers.graphs.masked_entities import EntitySequences
 from tests.expected import expected as table_of
@@ -180,7 +180,7 @@ def test_entities_are_told_from_all_of_the_update_as_in_a_plain_twin(network: Kn
         "pair_weight": torch.tensor(1 / 3),
         "entity_weight": torch.tensor(1 / 5),
     }
-    loss, metrics = entities_objective(network, 0.5)(batch)
+    loss, metrics = entity_losses(network, 0.5, batch)
     states = [plain_encode(network, tokens[row, :n], given[row, :n].tolist()) for row, n in enumerate((6, 5))]
     head = network.entity_head
     assert isinstance(head, nn.Linear)
@@ -195,14 +195,16 @@ def test_entities_are_told_from_all_of_the_update_as_in_a_plain_twin(network: Kn
     assert torch.allclose(loss, others + 0.5 * metrics["entity_loss"])
     none = {**batch, "entities": torch.zeros_like(given), "candidates": torch.zeros(0, dtype=torch.int64)}
     none |= {name: torch.zeros(0, dtype=torch.int64) for name in ("mentions", "mentioned")}
-    loss, metrics = entities_objective(network, 1.0)(none)
+    loss, metrics = entity_losses(network, 1.0, none)
     assert metrics["entity_loss"] == 0
     loss.backward()
 
 
 def test_a_classifier_reads_the_entities_that_its_texts_mention(network: KnowledgeEncoder) -> None:
-    tuned = EncoderClassificationModel(network.adapt(), "single", 3, 0.0, torch.Generator().manual_seed(1)).eval()
-    blind = EncoderClassificationModel(network.adapt(linked=False), "single", 3, 0.0, torch.Generator().manual_seed(1))
+    tuned = EncoderClassificationModel(network.adapt(), Head("single", 3, 0.0), torch.Generator().manual_seed(1)).eval()
+    blind = EncoderClassificationModel(
+        network.adapt(linked=False), Head("single", 3, 0.0), torch.Generator().manual_seed(1)
+    )
     blind.load_state_dict(tuned.state_dict())
     tokens = torch.tensor([[[2, 5, 4, 6, 3]], [[2, 14, 4, 15, 3]]])
     place = torch.zeros(2, 1, dtype=torch.int64)
