@@ -56,7 +56,7 @@ from gptcore.nlu.rows import Rows, numbered_rows, split_rows
 from gptcore.objectives.distillation import Distillation, Trained
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.training.best_epoch import BestEpoch
-from gptcore.training.decision import move_decision
+from gptcore.training.decision import move_decision, moved
 from gptcore.training.job import Job, costs, runner
 from gptcore.training.loop import Monitor, Progression, Trainer, Training, Unwatched
 from gptcore.training.ngrams import add_ngrams
@@ -201,6 +201,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
     beside = {"validation/chance": monitor.chance} if monitor.held_out else {}
     if config.ngrams and not form_of(spec).places:
+        beside |= _network_alone(job, spec, rows, monitor, stop)
         learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in (trained, numbers))
         beside |= _add_ngrams(job, learnt, every, monitor, stop)
     if monitor.held_out and needs_threshold(spec):
@@ -210,17 +211,32 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
     _finish(job, spec, rows, monitor, progress, beside, world, stop)
 
 
+def _network_alone(
+    job: FinetuneJob, spec: TaskSpec, rows: Mapping[str, Rows], monitor: BestEpoch, stop: process.StopRequest
+) -> dict[str, float]:
+    """Score the kept network before anything stands beside it: ``network/<split>/<metric>`` of dev and test rows."""
+    model, saved = Classifier.load(job.workspace / "model")
+    model.to(monitor.world.device)
+    scores: dict[str, float] = {}
+    for split in [split for split in rows if split not in ("train", "validation")]:
+        logits = moved(monitor.logits(model, rows[split], lambda: stop.requested), monitor.shift)
+        answers = answers_of(spec, rows[split], logits).using(saved)
+        scores |= {f"network/{split}/{name}": value for name, value in answers.scores(spec).items()}
+    return scores
+
+
 def _add_ngrams(
     job: FinetuneJob, learnt: Rows, every: Rows, monitor: BestEpoch, stop: process.StopRequest
 ) -> dict[str, float]:
-    """Fit a layer of n-grams beside the network that is kept; its weight and how long that took, for the result.
+    """Fit a layer of n-grams beside the network that is kept; how much either counts and how long that took, for the
+    result.
 
     :param learnt: the rows that the network was trained on, without held-out ones.
     :param every: these and the held-out ones.
     """
     assert job.word_edges is not None, "parse() saw to it"
     started = time.monotonic()
-    weight = add_ngrams(
+    shares = add_ngrams(
         job.workspace / "model",
         job.finetune.ngrams or 0,
         job.word_edges,
@@ -229,7 +245,8 @@ def _add_ngrams(
         monitor,
         lambda: stop.requested,
     )
-    return {"ngrams_weight": weight, "ngrams_seconds": time.monotonic() - started}
+    seconds = time.monotonic() - started
+    return {"network_weight": shares.network, "ngrams_weight": shares.ngrams, "ngrams_seconds": seconds}
 
 
 def _training(

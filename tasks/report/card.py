@@ -161,6 +161,11 @@ def ngrams_note(result: Mapping[str, Any]) -> str:
     weight = result.get("ngrams_weight")
     if weight is None:
         return ""
+    if not result.get("network_weight", 1.0):
+        return (
+            "What words and n-grams tell, fitted on all training rows, answers alone: the rows which chose the epoch "
+            "are answered worse with the network beside it."
+        )
     return (
         f"What words and n-grams tell, fitted on all training rows, counts {weight:g} times beside the network: "
         "the weight that served the rows which chose the epoch best."

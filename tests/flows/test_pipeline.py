@@ -150,6 +150,26 @@ def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[
     assert '"-"' not in table["data"]
 
 
+def test_what_words_and_n_grams_tell_alone_stands_beside_what_they_add(
+    checkpoint: str, world: tuple[str, str], store: str, shelf: Store
+) -> None:
+    more = {"epochs": 1, "max_train_rows": 200, "overrides": {"finetune": {"ngrams": 2}}}
+    fill = FinetuneParameters(task="sst2", checkpoint=checkpoint, store=store, datasets=world[1], seeds=1, **more)
+    rows = {row.name.rpartition(" ")[0]: row for row in finetune(fill).rows if row.kind != "published"}
+    floor = shelf.list("ngram-floor")[0]
+    scored = shelf.manifest(floor)["counts"]
+    assert rows["words and n-grams alone"].percent == {"sst2": pytest.approx(100 * scored["dev/score"])}
+    assert (shelf.local(floor) / "dev.jsonl").is_file()
+    counts = shelf.manifest(shelf.list("finetune")[0])["counts"]
+    assert rows["pre-trained"].cells["sst2"].network == pytest.approx(100 * counts["network/dev/score"])
+    (card,) = newest("finetune")[1]
+    for label in ("the network alone", "words and n-grams alone"):
+        assert f"| {label}" in card["data"]
+    again = finetune(fill)
+    assert shelf.list("ngram-floor")[0].digest == floor.digest
+    assert any("the network alone" in line and "both" in line for line in again.explained())
+
+
 def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, store: str, tmp_path: Path) -> None:
     finetune.to_deployment(name="finetune", parameters={"parameters": {"store": store}}).apply()
     list_checkpoints(Store(tmp_path))  # another store's business
