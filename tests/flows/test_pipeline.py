@@ -13,6 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter
 from prefect.client.schemas.sorting import FlowRunSort
 
+from flows.cli.main import main
 from flows.finetune import finetune
 from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
@@ -148,6 +149,23 @@ def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[
     assert "rte" in table["data"]
     assert "cola" not in table["data"]
     assert '"-"' not in table["data"]
+
+
+def test_rows_and_models_are_compared_on_what_both_have_answered(
+    board: Leaderboard, shelf: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [next(row.name for row in board.rows if row.name.startswith(label)) for label in ("pre-", "from scratch")]
+    assert main(["compare", *names, "--store", shelf.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines[1:-2]} == {*TASKS, "average"}
+    assert lines[-1].startswith("told apart (p < 0.05, by Holm over tasks): ")
+    model = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == TASKS[0])
+    assert main(["compare", model.short, model.short, "--task", TASKS[0], "--store", shelf.url]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[-1] == "1.0000"
+    assert main(["compare", names[0], "nosuch", "--store", shelf.url]) == 2
+    assert "nosuch: " in capsys.readouterr().err
+    assert main(["compare", *names, "--task", "qqp", "--store", shelf.url]) == 2
+    assert "expected models fine-tuned on qqp" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_words_and_n_grams_tell_alone_stands_beside_what_they_add(
