@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flows.forms.references import fine_tuned_model
-from gptcore.base.errors import InputError, nearest, require
+from gptcore.base.errors import require
 from gptcore.evaluation.comparison import LEVEL, Difference, average, compared, holm
 from gptcore.nlu.registry import REGISTRY, TaskSpec, recorded_task
 from tasks.report.rows import Row
@@ -65,11 +65,7 @@ def _answers(store: Store, rows: Sequence[Row], name: str, task: str) -> Answers
         models = [located(Artifact("finetune", url.rpartition("/")[2], url)) for url in meant[0].models]
         require(models, f"{name}: found no fine-tuned model of this row, expected one")
     else:
-        try:
-            models = [fine_tuned_model(store, name, task)]
-        except InputError as error:
-            hint = nearest(name, dict.fromkeys(row.name for row in rows))
-            raise InputError(f"{error}; {hint}" if rows else str(error)) from None
+        models = [fine_tuned_model(store, name, task)]
     files: dict[str, tuple[TaskSpec, list[Path]]] = {}
     for model in models:
         home = home_of(model)

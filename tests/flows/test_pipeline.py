@@ -163,7 +163,7 @@ def test_rows_and_models_are_compared_on_what_both_have_answered(
     assert main(["compare", model.short, model.short, "--task", TASKS[0], "--store", shelf.url]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[-1] == "1.0000"
     assert main(["compare", names[0], "nosuch", "--store", shelf.url]) == 2
-    assert "nosuch: " in capsys.readouterr().err
+    assert f"'nosuch': found no such artifact in {shelf.url}" in capsys.readouterr().err
     assert main(["compare", *names, "--task", "qqp", "--store", shelf.url]) == 2
     assert "expected models fine-tuned on qqp" in " ".join(capsys.readouterr().err.split())
 
