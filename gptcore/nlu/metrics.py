@@ -247,8 +247,10 @@ def score_stderrs(
 
 def _stderr(spec: TaskSpec, predictions: Values, labels: Values) -> float:
     n = len(labels)
+    right = float(np.mean(predictions == labels))
+    if right in (0.0, 1.0) and not spec.score_range:  # no redraw would differ: half of Wilson's interval (1927)
+        return 1 / (2 * (n + 1))
     if spec.headline == "accuracy":  # the redrawn number of right rows is binomial: no draws needed
-        right = float(np.mean(predictions == labels))
         return float(np.sqrt(right * (1 - right) / n))
     rng = np.random.default_rng(_SEED)
     if spec.headline in OF_COUNTS:
