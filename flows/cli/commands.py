@@ -217,6 +217,13 @@ def leaderboard(options: argparse.Namespace) -> None:
         print(f"\n{page}")
 
 
+def compare(options: argparse.Namespace) -> None:
+    from flows.cli.comparison import compare
+
+    for line in compare(store_of(options), (options.first, options.second), options.task):
+        print(line)
+
+
 def report(options: argparse.Namespace) -> None:
     from tasks.report.report import write_report
     from tasks.tracking.tracker import Tracker

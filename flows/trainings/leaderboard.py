@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 from prefect import flow, tags
+from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.forms.readers import as_typed
@@ -23,21 +24,22 @@ from flows.trainings.rates import choose_rates
 from flows.trainings.train import Policy, policy_for, run_all
 from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
+from gptcore.config import FinetuneConfig
 from gptcore.families import recorded_family
 from gptcore.nlu.blimp import has_blimp
 from gptcore.nlu.encoded import dataset_fingerprint
-from gptcore.nlu.forms import FORMS
+from gptcore.nlu.forms import FORMS, form_of
 from gptcore.nlu.readers import available
 from gptcore.nlu.registry import task_spec
 from tasks.report.card import start_note
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
-from tasks.report.leaderboard import Leaderboard
+from tasks.report.leaderboard import NGRAM_FLOOR, Leaderboard
 from tasks.report.report import show_suite
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
 from tasks.report.score import Score, ZeroShot, dataset_origin, notes_on
 from tasks.report.suites import Suite, board_of, check_origin, open_suite, read_leaderboard, record_row, row_of
-from tasks.stages.dataset import encode_dataset, score_baselines
+from tasks.stages.dataset import encode_dataset, score_baselines, score_ngram_floor
 from tasks.stages.evaluation import kept_blimp
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
@@ -123,27 +125,58 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
         if not any(scores):
             raise_if_all(failures, list(datasets))
     measured = [score_baselines.submit(store, grid.datasets_url, grid.spec(name)) for name in datasets]
+    counting = _counting(grid)
+    alone = [
+        score_ngram_floor.submit(store, datasets[name], grid.spec(name), grid.arms[0].checkpoint, config)
+        for name, config in counting.items()
+    ]
     inputs = [task_data(store, dataset) for dataset in datasets.values()]
-    for future in measured:  # before the first error is raised: one bad task does not waste the others' work
+    futures: list[PrefectFuture[Any]] = [*measured, *alone]
+    for future in futures:  # before the first error is raised: one bad task does not waste the others' work
         future.wait()
     baselines = [future.result() for future in measured]
     labels = dict.fromkeys(label for form in FORMS.values() for label in form.floors)
-    floors = [Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]}) for label in labels]
-    for suite in floors:
-        if not (scored := [found[suite.label] for found in baselines if suite.label in found]):
+    floors = [
+        *((_floor(label, data), [each[label] for each in baselines if label in each]) for label in labels),
+        (_ngram_floor(grid, data), [future.result() for future in alone]),
+    ]
+    for suite, reached in floors:
+        if not reached:
             continue
         with open_suite(tracker, suite) as run:
             runs.append(run)
             if not has_inputs(run):
                 log_inputs(run, inputs)
-            record_row(run, row_of(suite, scored))
+            record_row(run, row_of(suite, reached))
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
-    board = board_of(tracker, rows, floors, (*grid.notes, *notes))
+    board = board_of(tracker, rows, [suite for suite, _ in floors], (*grid.notes, *notes))
     for run in runs:
         show_suite(run, board)
     table = artifact_page(publish_table_of(board, list(datasets)))
     return FineTuned(board, scores[0], data, runs[0].url, table, failures)
+
+
+def _counting(grid: Grid) -> dict[str, FinetuneConfig]:
+    """Task -> its settings in the first arm, of those that count words and n-grams beside the network."""
+    configs = {name: grid.config(grid.arms[0], name) for name in grid.datasets}
+    return {n: config for n, config in configs.items() if config.ngrams and not form_of(grid.spec(n)).places}
+
+
+def _floor(label: str, data: Mapping[str, str]) -> Suite:
+    return Suite(label, "baseline", {"data": data, "code": VERSIONS["baseline"]})
+
+
+def _ngram_floor(grid: Grid, data: Mapping[str, str]) -> Suite:
+    """The row of what the first arm's words and n-grams tell alone, by what they are learnt from and read as."""
+    manifest = grid.store.manifest(grid.arms[0].checkpoint)
+    network = manifest["config"]["model"]
+    asked = ("ngrams", "select", "max_train_rows", "max_eval_rows")
+    counted = {name: {each: recorded(grid.settings[name]).get(each) for each in asked} for name in data}
+    tokenizer = WeightsCounts.parse(manifest["counts"]).tokenizer_digest
+    reads = {"family": recorded_family(network).name, "n_ctx": network["n_ctx"]}
+    identity = {"data": data, "code": VERSIONS["ngram-floor"], "tokenizer": tokenizer, "counted": counted}
+    return Suite(NGRAM_FLOOR, "baseline", {**identity, "reads": reads})
 
 
 def _zero_shot(grid: Grid, arm: Arm) -> ZeroShot | None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -247,8 +247,10 @@ def score_stderrs(
 
 def _stderr(spec: TaskSpec, predictions: Values, labels: Values) -> float:
     n = len(labels)
+    right = float(np.mean(predictions == labels))
+    if right in (0.0, 1.0) and not spec.score_range:  # no redraw would differ: half of Wilson's interval (1927)
+        return 1 / (2 * (n + 1))
     if spec.headline == "accuracy":  # the redrawn number of right rows is binomial: no draws needed
-        right = float(np.mean(predictions == labels))
         return float(np.sqrt(right * (1 - right) / n))
     rng = np.random.default_rng(_SEED)
     if spec.headline in OF_COUNTS:
@@ -267,16 +269,67 @@ def stderrs_of_file(spec: TaskSpec, path: Path) -> dict[str, float]:
 
     :raises InputError: naming file and line, where a value is none of the task's, or no row has a label.
     """
-    with path.open(encoding="utf-8") as file:
-        rows = [(line, json.loads(text)) for line, text in enumerate(file, start=1)]
-    rows = [(line, row) for line, row in rows if row["label"] is not None]
-    require(rows, f"{path}: found no labelled row, expected predictions of the task {spec.name}")
+    rows = _labelled(spec, path)
     stderrs: Callable[[TaskSpec, Path, Lines], dict[str, float]] = form_of(spec).part("stderrs")
     return stderrs(spec, path, rows)
 
 
+def _labelled(spec: TaskSpec, path: Path) -> Lines:
+    with path.open(encoding="utf-8") as file:
+        rows = [(line, json.loads(text)) for line, text in enumerate(file, start=1)]
+    rows = [(line, row) for line, row in rows if row["label"] is not None]
+    require(rows, f"{path}: found no labelled row, expected predictions of the task {spec.name}")
+    return rows
+
+
 def label_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
     """Standard errors of rows with labels or grades.
+
+    :param path: the file, for messages.
+    :raises InputError: naming file and line, where a value is none of the task's.
+    """
+    pairs = label_evidence(spec, path, rows).values
+    return score_stderrs(spec, pairs[:, 0], pairs[:, 1], [str(row["subset"]) for _, row in rows])
+
+
+def span_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
+    """The standard error of a mean over questions."""
+    values = span_evidence(spec, path, rows).values
+    return {"score_stderr": float(values.std() / np.sqrt(len(values)))}
+
+
+def tag_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
+    """The standard error of an F1 over entities, from texts that are redrawn with what each counts."""
+    evidence = tag_evidence(spec, path, rows)
+    rng, n = np.random.default_rng(_SEED), len(rows)
+    scores = [evidence.measure(evidence.values[rng.integers(0, n, n)]) for _ in range(RESAMPLES)]
+    return {"score_stderr": float(np.std(scores, ddof=1))}
+
+
+# --- What each row adds -----------------------------------------------------------------------------------------------
+
+
+class Evidence(NamedTuple):
+    """What the rows of a predictions file add to the headline metric."""
+
+    values: Values
+    """(N, V) of each row what the metric is made of."""
+    measure: Callable[[Values], float]
+    """The metric of any such rows, a fraction."""
+
+
+def evidence_of_file(spec: TaskSpec, path: Path) -> tuple[list[tuple[str, Any]], Evidence]:
+    """Name and label of each labelled row of a predictions file, and what it adds to the headline metric.
+
+    :raises InputError: as :func:`stderrs_of_file`.
+    """
+    rows = _labelled(spec, path)
+    read: Callable[[TaskSpec, Path, Lines], Evidence] = form_of(spec).part("evidence")
+    return [(row["row"], row["label"]) for _, row in rows], read(spec, path, rows)
+
+
+def label_evidence(spec: TaskSpec, path: Path, rows: Lines) -> Evidence:
+    """Answer and label of each row, (N, 2), as numbers.
 
     :param path: the file, for messages.
     :raises InputError: naming file and line, where a value is none of the task's.
@@ -291,19 +344,22 @@ def label_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
         return value
 
     pairs = np.asarray([[number(*row, name) for name in ("prediction", "label")] for row in rows])
-    return score_stderrs(spec, pairs[:, 0], pairs[:, 1], [str(row["subset"]) for _, row in rows])
+    metric = METRICS[spec.headline]
+    return Evidence(pairs, lambda pairs: metric(pairs[:, 0], pairs[:, 1]))
 
 
-def span_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
-    """The standard error of a mean over questions."""
-    values = np.asarray([row[spec.headline] for _, row in rows], dtype=np.float64)
-    return {"score_stderr": float(values.std() / np.sqrt(len(values)))}
+def span_evidence(spec: TaskSpec, path: Path, rows: Lines) -> Evidence:
+    """What each question scores, (N, 1), of which the metric is the mean."""
+    values = np.asarray([[row[spec.headline]] for _, row in rows], dtype=np.float64)
+    return Evidence(values, lambda values: float(values.mean()))
 
 
-def tag_stderrs(spec: TaskSpec, path: Path, rows: Lines) -> dict[str, float]:
-    """The standard error of an F1 over entities, from texts that are redrawn with what each counts."""
-    counts = np.asarray([entity_counts(row["prediction"], row["label"]) for _, row in rows], dtype=np.float64)  # (N, 3)
-    rng, n = np.random.default_rng(_SEED), len(rows)
-    drawn = np.stack([counts[rng.integers(0, n, n)].sum(axis=0) for _ in range(RESAMPLES)])  # (RESAMPLES, 3)
-    scores = _ratio(2 * drawn[:, 0], drawn[:, 1] + drawn[:, 2])
-    return {"score_stderr": float(np.std(scores, ddof=1))}
+def tag_evidence(spec: TaskSpec, path: Path, rows: Lines) -> Evidence:
+    """Entities that are right, that are told and that there are in each text, (N, 3)."""
+    counts = np.asarray([entity_counts(row["prediction"], row["label"]) for _, row in rows], dtype=np.float64)
+
+    def f1(counts: Values) -> float:
+        right, told, there = counts.sum(axis=0)
+        return float(_ratio(2 * right, told + there))
+
+    return Evidence(counts, f1)

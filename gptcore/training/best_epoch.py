@@ -27,7 +27,7 @@ from gptcore.models.classifier import Classifier
 from gptcore.nlu.metrics import chance
 from gptcore.nlu.registry import TaskSpec
 from gptcore.nlu.rows import Rows, TaskRows
-from gptcore.training.decision import decision_shift
+from gptcore.training.decision import decided
 
 _RELEASED_UPDATES = frozenset({1000, 2000, 4000, 8000, 16000, 32000})
 """After these of the first epoch the released code evaluates too."""
@@ -119,9 +119,9 @@ class BestEpoch:
         """What held-out rows are answered with once the second class's logit is moved to where their metric is expected
         to be best, and by how much; dev rows as they are.
         """
-        shift = decision_shift(self.spec, self.rows, logits) if self.held_out else 0.0
-        moved = [row + np.asarray([0, shift], np.float32) for row in logits] if shift else logits
-        return answers_of(self.spec, self.rows, moved), shift
+        if self.held_out:
+            return decided(self.spec, self.rows, logits)
+        return answers_of(self.spec, self.rows, logits), 0.0
 
     def logits(self, model: Classifier, rows: Rows, interrupted: Callable[[], bool]) -> Sequence[NDArray[np.float32]]:
         """What a model gives each row, see :func:`gptcore.evaluation.predict.logits_of`.

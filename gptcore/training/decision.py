@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 
+from gptcore.evaluation.predict import answers_of
+from gptcore.evaluation.predictions import RowPredictions
 from gptcore.models.classifier import Classifier
 from gptcore.nlu.metrics import OF_COUNTS, is_constant, needs_threshold
 from gptcore.nlu.registry import Metric, TaskSpec
@@ -36,6 +38,21 @@ def move_decision(model: Path, shift: float) -> None:
     with torch.no_grad():
         kept.head.bias[1] += shift
     kept.save(model, settings)
+
+
+def decided(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]]) -> tuple[RowPredictions, float]:
+    """What held-out rows are answered with once the second class's logit is moved to where their metric is expected to
+    be best, and by how much.
+
+    :param logits: of each row.
+    """
+    shift = decision_shift(spec, rows, logits)
+    return answers_of(spec, rows, moved(logits, shift)), shift
+
+
+def moved(logits: Sequence[NDArray[np.float32]], shift: float) -> Sequence[NDArray[np.float32]]:
+    """The logits of some rows with ``shift`` nats more for the second class."""
+    return [row + np.asarray([0, shift], np.float32) for row in logits] if shift else logits
 
 
 def decision_shift(spec: TaskSpec, rows: Rows, logits: Sequence[NDArray[np.float32]]) -> float:

@@ -56,7 +56,7 @@ from gptcore.nlu.rows import Rows, numbered_rows, split_rows
 from gptcore.objectives.distillation import Distillation, Trained
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.training.best_epoch import BestEpoch
-from gptcore.training.decision import move_decision
+from gptcore.training.decision import move_decision, moved
 from gptcore.training.job import Job, costs, runner, taught_by
 from gptcore.training.loop import Monitor, Progression, Trainer, Training, Unwatched
 from gptcore.training.ngrams import add_ngrams
@@ -201,6 +201,7 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
     beside = {"validation/chance": monitor.chance} if monitor.held_out else {}
     if config.ngrams and job.word_edges is not None and not form_of(spec).places:
+        beside |= _network_alone(job, spec, rows, monitor, stop)
         learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in (trained, numbers))
         folder = job.workspace / "model"
         beside |= add_ngrams(
@@ -211,6 +212,20 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         if monitor.shift:
             move_decision(job.workspace / "model", monitor.shift)
     _finish(job, spec, rows, monitor, progress, beside, world, stop)
+
+
+def _network_alone(
+    job: FinetuneJob, spec: TaskSpec, rows: Mapping[str, Rows], monitor: BestEpoch, stop: process.StopRequest
+) -> dict[str, float]:
+    """Score the kept network before anything stands beside it: ``network/<split>/<metric>`` of dev and test rows."""
+    model, saved = Classifier.load(job.workspace / "model")
+    model.to(monitor.world.device)
+    scores: dict[str, float] = {}
+    for split in [split for split in rows if split not in ("train", "validation")]:
+        logits = moved(monitor.logits(model, rows[split], lambda: stop.requested), monitor.shift)
+        answers = answers_of(spec, rows[split], logits).using(saved)
+        scores |= {f"network/{split}/{name}": value for name, value in answers.scores(spec).items()}
+    return scores
 
 
 def _training(

@@ -32,8 +32,6 @@ from gptcore.nlu.rows import Rows
 from gptcore.text.word_edges import BEGINS, ENDS
 from gptcore.training.best_epoch import BestEpoch
 
-_WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Weights of the n-grams' logits beside the network's; the greatest leaves next to nothing of these."""
 PENALTIES = (10.0, 3.0, 1.0, 0.1)
 """Factors of half the sum of the squares of the layer's weights; the loss is a sum over rows: scikit-learn's 1 / C."""
 _SCALES = [np.float32(2 ** (-step / 4)) for step in range(33)]
@@ -45,11 +43,22 @@ _MANY = 1000
 """Sequences from which on n-grams of a single one are left out, as the floors leave out words."""
 
 
+class Shares(NamedTuple):
+    """How much network and n-grams count in a model's logits."""
+
+    network: float
+    ngrams: float
+
+
+_SHARES = (*(Shares(1.0, weight) for weight in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)), Shares(0.0, 1.0))
+"""The network alone first, the n-grams alone last: of equals the first is chosen."""
+
+
 def add_ngrams(
     model: Path, longest: int, edges: str, rows: Rows, every: Rows, monitor: BestEpoch, interrupted: Callable[[], bool]
 ) -> dict[str, float]:
-    """Give a trained model the n-grams of its training rows, with the weight and the penalty that serve the monitor's
-    rows best: of equal scores by the lower loss, then the lower weight. Its scores are those of both together then.
+    """Give a trained model the n-grams of its training rows, with the shares and the penalty that serve the monitor's
+    rows best: of equal scores by the lower loss, then with more of the network. Its scores are the model's then.
 
     All logits but those of a grade, which answers follow from, are scaled so that the rows' loss is least (temperature
     scaling, Guo et al. 2017): labels stay, probabilities are right on average.
@@ -58,7 +67,8 @@ def add_ngrams(
     :param longest: pieces of the longest n-grams.
     :param edges: of each piece, see :func:`gptcore.text.word_edges.word_edges`.
     :param rows: that the monitor's best model was trained on; ``every``: that the n-grams which are kept are fitted on.
-    :return: for the result, the weight and how long the fit took.
+    :return: for the result, how much either counts, the network 0 where n-grams alone are ahead of it, and how long the
+        fit took.
     :raises Interrupted: see :meth:`BestEpoch.logits`; while a layer is fitted, too.
     """
     spec, world, started = monitor.spec, monitor.world, time.monotonic()
@@ -74,11 +84,13 @@ def add_ngrams(
     for penalty in PENALTIES:
         best.ngrams = fit.layer(penalty).to(world.device)
         beside = monitor.logits(best, monitor.rows, interrupted)
-        for weight in _WEIGHTS:
-            both = [one + weight * (other - one) for one, other in zip(alone, beside, strict=True)]
+        for place, shares in enumerate(_SHARES):
+            both = [
+                shares.network * one + shares.ngrams * (other - one) for one, other in zip(alone, beside, strict=True)
+            ]
             score = monitor.decided(both)[0].scores(spec)["score"]
-            candidates.append(((score, -loss_of(both), -weight), weight, penalty, both))
-    _, weight, penalty, both = max(candidates, key=itemgetter(0))
+            candidates.append(((score, -loss_of(both), -place), shares, penalty, both))
+    _, shares, penalty, both = max(candidates, key=itemgetter(0))
     scales = _SCALES[:1] if spec.score_range else _SCALES
     scale = min(scales, key=lambda scale: loss_of([scale * row for row in both]))
     answers, monitor.shift = monitor.decided([scale * row for row in both])
@@ -87,12 +99,14 @@ def add_ngrams(
     kept, settings = Classifier.load(model)
     with torch.no_grad():
         for part in kept.head.parameters():
-            part.mul_(float(scale))
+            part.mul_(shares.network * float(scale))
     kept.ngrams = None
-    if weight:
-        kept.ngrams = NGramFit(spec, every, edges, longest, interrupted).layer(penalty).weighted(weight * float(scale))
+    if shares.ngrams:
+        layer = NGramFit(spec, every, edges, longest, interrupted).layer(penalty)
+        kept.ngrams = layer.weighted(shares.ngrams * float(scale))
     kept.save(model, settings)
-    return {"ngrams_weight": weight, "ngrams_seconds": time.monotonic() - started}
+    seconds = time.monotonic() - started
+    return {"network_weight": shares.network, "ngrams_weight": shares.ngrams, "ngrams_seconds": seconds}
 
 
 class Bags(NamedTuple):

@@ -22,6 +22,7 @@ from tasks.tracking.tracker import Tracker
 
 _SHOWN = 10  # contenders; the others are a link away
 _PAPER = "paper"
+_NETWORK = "the network alone"
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ class ResultCard:
         """Who stands in the card, cut to its tasks: ours, the baselines, the paper's own row."""
         cut = self.board.only(self.tasks)
         ours = [row for row in cut.rows if row.kind == "ours"]
-        rows = [(label_of(row), row) for row in ours]
+        rows = [(label_of(row), row) for row in ours[:1]]
+        rows += [(_NETWORK, alone)] if ours and (alone := ours[0].alone) else []
+        rows += [(label_of(row), row) for row in ours[1:]]
         rows += [(label_of(row), row) for row in reversed(cut.rows) if row.kind == "baseline"]  # bag of words first
         return rows + [(_PAPER, row) for row in cut.rows if is_paper(row)]
 
@@ -137,7 +140,7 @@ class ResultCard:
     def by_row(self) -> Table:
         """The only task's scores: a line a row."""
         rows = self._rows()
-        several = sum(row.kind == "ours" for _, row in rows) > 1
+        several = sum(row.kind == "ours" for label, row in rows if label != _NETWORK) > 1
         body = []
         for place, (label, row) in enumerate(rows):
             texts = self._cells(row)

@@ -40,6 +40,9 @@ class Cell:
     own_settings: str = ""
     """What an own task's epochs are chosen on, unless dev rows, and the digest of its fine-tuning settings, which the
     suite's identity leaves out."""
+    network: float | None = None
+    """The median over seeds without the words and n-grams that are counted beside the network, in per cent; None: none
+    are."""
 
     @property
     def own_select(self) -> str:
@@ -87,6 +90,15 @@ class Row:
     def told(self) -> str:
         """The row's name, and what tells it from others of its name and checkpoint."""
         return f"{self.name} ({self.differs})" if self.differs else self.name
+
+    @property
+    def alone(self) -> Row | None:
+        """The row's networks without the words and n-grams that are counted beside them; None where none are."""
+        alone = {column: cell.network for column, cell in self.cells.items() if cell.network is not None}
+        if not alone:
+            return None
+        cells = {column: dataclasses.replace(cell, stderr=None, collapsed=0) for column, cell in self.cells.items()}
+        return dataclasses.replace(self, percent={**self.percent, **alone}, cells=cells)
 
     def only(self, tasks: Sequence[str]) -> Row:
         """A copy of the row with the columns of these tasks alone; the zero-shot ones, which are no task's, stay."""

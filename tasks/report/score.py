@@ -45,6 +45,9 @@ class Score:
     """Address of the fine-tuned model in its store; baselines have none."""
     page: str = ""
     """Address of the page of the MLflow run that the score is from."""
+    network: dict[str, float] = field(default_factory=dict)
+    """Leaderboard column -> what the network reaches without the words and n-grams that are counted beside it, x 100;
+    none where none are."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ def score_of(
     split = "test" if "test/score" in results else "dev"
     values = {key.partition("/")[2]: value for key, value in results.items() if key.startswith(f"{split}/")}
     errors = {key.removesuffix(_STDERR): value for key, value in values.items() if key.endswith(_STDERR)}
+    alone = f"network/{split}/"
+    network = {key.removeprefix(alone): value for key, value in results.items() if key.startswith(alone)}
     glue = glue_score(spec, values)
     return Score(
         spec.name,
@@ -85,6 +90,7 @@ def score_of(
         notes,
         stderr=_percent(leaderboard_cells(spec, errors)) if errors else {},
         glue=None if glue is None else 100 * glue,
+        network=_percent(leaderboard_cells(spec, network)) if network else {},
         synthetic=synthetic,
         collapsed=bool(results.get("majority_collapse", False)),
         origin=origin or {},

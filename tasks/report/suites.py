@@ -54,7 +54,7 @@ COMMANDS = "commands"
 _VERSION = 1  # of what a suite's digest covers
 _CELL = "cell."  # tags: what stands behind a column's number
 _GLUE = "glue/"  # metrics: a task's part of GLUE's average
-_FILE_VERSION = 6  # of the file that keeps the rows
+_FILE_VERSION = 7  # of the file that keeps the rows
 _SQLITE = "sqlite:///"
 
 
@@ -145,12 +145,14 @@ def check_origin(suite: Suite, task: str, origin: Mapping[str, Any], parts: Sequ
 def _cell(column: str, runs: Sequence[Score]) -> Cell:
     scores = [run.percent[column] for run in runs]
     errors = [run.stderr[column] for run in runs if column in run.stderr]
+    networks = [run.network[column] for run in runs if column in run.network]
     return Cell(
         split="/".join(sorted({run.split for run in runs})),
         seeds=len(runs),
         low=min(scores),
         high=max(scores),
         stderr=statistics.median(errors) if errors else None,
+        network=statistics.median(networks) if networks else None,
         collapsed=sum(run.collapsed for run in runs),
         commits=tuple(sorted({run.commit for run in runs if run.commit})),
         synthetic=any(run.synthetic for run in runs),

@@ -1,7 +1,7 @@
-"""Stages `dataset` and `baseline`: one task's rows, and what numbers on them must beat.
+"""Stages `dataset`, `baseline` and `ngram-floor`: one task's rows, and what numbers on them must beat.
 
 The rows are validated and encoded once, before any training starts. The baselines are those of the task's form, which
-need no model.
+need no model; where fine-tunes count words and n-grams beside the network, these alone are one more.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ from typing import Any
 from prefect import task
 
 from gptcore.base.filesystems import is_synthetic
+from gptcore.config import FinetuneConfig
+from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import iterate, labelled_splits
 from gptcore.nlu.registry import TaskSpec, task_settings
 from gptcore.text.tokenizer import Tokenizer
-from tasks.report.score import Score, commit_of, score_of
+from tasks.report.score import Score, commit_of, dataset_origin, score_of
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
+from tasks.stages.training import network_of
 from tasks.store.artifact import Artifact
 from tasks.store.counts import DatasetCounts
+from tasks.store.lineage import own_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import logger
 
@@ -75,3 +79,32 @@ def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str
         baseline: score_of(spec, 0, results, origin=origin, commit=commit, synthetic=synthetic)
         for baseline, results in manifest["counts"].items()
     }
+
+
+@task(name="ngram-floor", task_run_name="words and n-grams {spec.name}", **STAGE_OPTIONS)
+def score_ngram_floor(
+    store: Store, dataset: Artifact, spec: TaskSpec, checkpoint: Artifact, config: FinetuneConfig
+) -> Score:
+    """What words and n-grams tell of a task without the network that they are counted beside.
+
+    :param dataset: the task's encoded rows.
+    :param checkpoint: of the network, which is asked for no more than how it reads rows.
+    :param config: of its fine-tune, see :func:`gptcore.training.ngram_floor.score_ngrams`.
+    """
+    network = network_of(store, checkpoint)
+    settings = {**task_settings(spec), "reads": {"family": network.family, "n_ctx": network.n_ctx}}
+    asked = {name: getattr(config, name) for name in ("ngrams", "select", "max_train_rows", "max_eval_rows", "seed")}
+    recipe = recipe_of("ngram-floor", {**settings, "finetune": asked}, {"dataset": dataset})
+
+    def produce(out: Path) -> dict[str, Any]:
+        from gptcore.training.ngram_floor import score_ngrams  # torch: not where the store has the scores
+
+        edges = Tokenizer.load(str(store.local(own_tokenizer(store, checkpoint)))).word_edges
+        reader = FAMILIES[network.family].part("inputs")(spec, network.n_ctx, network.n_vocab)
+        return score_ngrams(store.local(dataset), reader, edges, config, out, lambda: False)
+
+    built = build(store, recipe, produce, "baselines", lambda made: f"{100 * made['dev/score']:.1f}", spec.name)
+    rows = store.manifest(dataset)
+    origin = {**dataset_origin(rows), "code": built.manifest["version"]}
+    synthetic = DatasetCounts.parse(rows["counts"]).synthetic
+    return score_of(spec, 0, built.counts, origin=origin, commit=commit_of(built.manifest), synthetic=synthetic)

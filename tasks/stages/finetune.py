@@ -115,7 +115,7 @@ class FinetuneRequest(Training[Score]):
         if self.config.select:
             meanings["held_out"] = "groups of texts"
         if self.config.ngrams:
-            meanings["grams"] = "words and runs of pieces, by side, calibrated"
+            meanings["grams"] = "words and runs of pieces, by side, calibrated; alone where they are ahead"
         if self.config.select and needs_threshold(self.spec):
             meanings["decision"] = "best for the metric, and epochs and n-grams with it"  # from a half on before
         return meanings

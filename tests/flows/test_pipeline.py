@@ -13,6 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter
 from prefect.client.schemas.sorting import FlowRunSort
 
+from flows.cli.main import main
 from flows.finetune import finetune
 from flows.forms.checks import chosen_tasks
 from flows.forms.choices import list_checkpoints
@@ -148,6 +149,43 @@ def test_a_fine_tunes_page_holds_its_result_alone(checkpoint: str, world: tuple[
     assert "rte" in table["data"]
     assert "cola" not in table["data"]
     assert '"-"' not in table["data"]
+
+
+def test_rows_and_models_are_compared_on_what_both_have_answered(
+    board: Leaderboard, shelf: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [next(row.name for row in board.rows if row.name.startswith(label)) for label in ("pre-", "from scratch")]
+    assert main(["compare", *names, "--store", shelf.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines[1:-2]} == {*TASKS, "average"}
+    assert lines[-1].startswith("told apart (p < 0.05, by Holm over tasks): ")
+    model = next(each for each in shelf.list("finetune") if shelf.manifest(each)["config"]["task"] == TASKS[0])
+    assert main(["compare", model.short, model.short, "--task", TASKS[0], "--store", shelf.url]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[-1] == "1.0000"
+    assert main(["compare", names[0], "nosuch", "--store", shelf.url]) == 2
+    assert f"'nosuch': found no such artifact in {shelf.url}" in capsys.readouterr().err
+    assert main(["compare", *names, "--task", "qqp", "--store", shelf.url]) == 2
+    assert "expected models fine-tuned on qqp" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_words_and_n_grams_tell_alone_stands_beside_what_they_add(
+    checkpoint: str, world: tuple[str, str], store: str, shelf: Store
+) -> None:
+    more = {"epochs": 1, "max_train_rows": 200, "overrides": {"finetune": {"ngrams": 2}}}
+    fill = FinetuneParameters(task="sst2", checkpoint=checkpoint, store=store, datasets=world[1], seeds=1, **more)
+    rows = {row.name.rpartition(" ")[0]: row for row in finetune(fill).rows if row.kind != "published"}
+    floor = shelf.list("ngram-floor")[0]
+    scored = shelf.manifest(floor)["counts"]
+    assert rows["words and n-grams alone"].percent == {"sst2": pytest.approx(100 * scored["dev/score"])}
+    assert (shelf.local(floor) / "dev.jsonl").is_file()
+    counts = shelf.manifest(shelf.list("finetune")[0])["counts"]
+    assert rows["pre-trained"].cells["sst2"].network == pytest.approx(100 * counts["network/dev/score"])
+    (card,) = newest("finetune")[1]
+    for label in ("the network alone", "words and n-grams alone"):
+        assert f"| {label}" in card["data"]
+    again = finetune(fill)
+    assert shelf.list("ngram-floor")[0].digest == floor.digest
+    assert any("the network alone" in line and "both" in line for line in again.explained())
 
 
 def test_forms_list_the_stores_checkpoints_and_take_any_text(checkpoint: str, store: str, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_each_column_has_its_own() -> None:
     predictions, labels = [0.0] * 125 + [1.0] * 75, [0.0] * 200
     found = score_stderrs(REGISTRY["race"], predictions, labels, parts)
     assert set(found) == {"score_stderr", "race_stderr", "race_m_stderr", "race_h_stderr"}
-    assert found["race_m_stderr"] == 0.0  # all right: no resample is wrong
+    assert found["race_m_stderr"] == pytest.approx(1 / 102)  # all 50 right: Wilson's
     assert found["race_h_stderr"] == pytest.approx(0.5 / math.sqrt(150))
     assert found["race_stderr"] == found["score_stderr"]
     assert set(found) == {f"{key}_stderr" for key in score(REGISTRY["race"], predictions, labels, parts)} - {

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from gptcore.base.errors import InputError
+from gptcore.config import FinetuneConfig
 from gptcore.evaluation.predict import evaluate
 from gptcore.machine.process import Interrupted
 from gptcore.models import onnx
@@ -25,7 +27,9 @@ from gptcore.nlu.inputs import DecoderReader, EncodedExample
 from gptcore.nlu.registry import task_spec
 from gptcore.nlu.rows import TaskRows
 from gptcore.training import ngrams
-from gptcore.training.ngrams import Bags, NGramFit, Sums
+from gptcore.training.best_epoch import BestEpoch
+from gptcore.training.ngram_floor import score_ngrams
+from gptcore.training.ngrams import Bags, NGramFit, Shares, Sums
 from tests.gptcore.test_losses import batch, model
 from tests.gptcore.tiny_tasks import (
     MODEL,
@@ -212,7 +216,7 @@ def test_however_much_they_count_probabilities_are_right_on_average(
     """A word tells the class of seven rows in eight; 32 times the logits that learnt it are certain of every one."""
     dataset, network = encoded(tmp_path, "cola", n_train=1200, n_dev=400), pretrained(tmp_path / "model")
     settings = {"lr": 1e-6, "batch_size": 16, "epochs": 1, "precision": "float32", "select": select, "ngrams": 2}
-    monkeypatch.setattr(ngrams, "_WEIGHTS", (32.0,))
+    monkeypatch.setattr(ngrams, "_SHARES", (Shares(1.0, 32.0),))
 
     def log_odds(name: str) -> NDArray[np.float64]:
         result = finetuned(finetune_job("cola", network, dataset, tmp_path / name, settings))
@@ -242,6 +246,7 @@ def test_a_network_that_has_learnt_nothing_answers_by_them(task: str, select: st
         found[longest] = finetuned(job)
     assert "ngrams_weight" not in found[None]
     assert found[2]["ngrams_weight"] > 0
+    assert found[2]["network/dev/score"] == pytest.approx(found[None]["dev/score"], abs=1e-6)
     assert found[2]["dev/score"] > max(0.7, found[None]["dev/score"] + 0.1)
     chosen_on = "dev" if select == "dev" else "validation"
     assert found[2][f"{chosen_on}/score"] > found[None][f"{chosen_on}/score"]
@@ -249,3 +254,45 @@ def test_a_network_that_has_learnt_nothing_answers_by_them(task: str, select: st
     assert again["score"] == pytest.approx(found[2]["dev/score"], abs=1e-6)  # of dev rows it is a sum of two logits
     lines = (tmp_path / "2" / "predictions" / "dev.jsonl").read_text().splitlines()
     assert len({json.loads(line)["prediction"] for line in lines}) > 1
+
+
+@pytest.mark.parametrize("select", ["held-out", "refit", "dev"])
+@pytest.mark.parametrize("task", ["cola", "stsb", "storycloze", "mrpc"])
+def test_the_floor_is_what_is_left_of_a_fine_tune_without_its_network(
+    task: str, select: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, network = encoded(tmp_path, task, n_train=1200, n_dev=60), pretrained(tmp_path / "model")
+    settings = {"lr": 1e-6, "batch_size": 16, "epochs": 1, "precision": "float32", "select": select, "ngrams": 2}
+    settings |= {"max_train_rows": 1100, "max_eval_rows": 50}
+    monkeypatch.setattr(ngrams, "_SHARES", (Shares(0.0, 1.0),))
+    monkeypatch.setattr(ngrams, "_SCALES", [np.float32(1)])
+    job = finetune_job(task, network, dataset, tmp_path / "both", settings)
+    result = finetuned(job)
+    assert (result["network_weight"], result["ngrams_weight"]) == (0.0, 1.0)
+    assert "network/dev/score" in result
+    reader = DecoderReader(task_spec(task), MODEL.n_ctx, MODEL.n_vocab)
+    config = FinetuneConfig(**job["finetune"])
+    scores = score_ngrams(dataset, reader, EDGES, config, tmp_path, lambda: False)
+    assert scores.keys() == {name for name in result if name.startswith(("dev/", "test/"))}
+    for name, score in scores.items():
+        assert result[name] == pytest.approx(score, abs=1e-5), name
+
+
+def test_a_network_that_spoils_what_n_grams_tell_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal scores and losses the network stays; here its logits are noise that no weight of n-grams outweighs."""
+    dataset, network = encoded(tmp_path, "sst2", n_train=400, n_dev=40), pretrained(tmp_path / "model")
+    settings = {"lr": 1e-6, "batch_size": 16, "epochs": 1, "precision": "float32", "select": "held-out", "ngrams": 2}
+
+    def chosen(name: str, noise: float) -> dict[str, float]:
+        logits = BestEpoch.logits
+
+        def noisy(monitor: BestEpoch, *asked: Any) -> list[NDArray[np.float32]]:
+            draws = np.random.default_rng(0)
+            return [row + draws.normal(0, noise, row.shape).astype(np.float32) for row in logits(monitor, *asked)]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(BestEpoch, "logits", noisy)
+            return dict(finetuned(finetune_job("sst2", network, dataset, tmp_path / name, settings)))
+
+    assert chosen("noise", 1e4)["network_weight"] == 0.0
+    assert chosen("still", 0.0)["network_weight"] == 1.0

@@ -105,6 +105,23 @@ def test_a_row_is_the_median_over_seeds_and_keeps_what_is_behind_it() -> None:
     assert (cell.split, row.cells["snli"].split, row.cells["snli"].stderr) == ("dev", "test", None)
 
 
+def test_a_row_says_on_average_what_network_and_n_grams_reach_apart(tracker: Tracker) -> None:
+    of, data = suite("counting"), {"rte": "d-rte", "mrpc": "d-mrpc"}
+    runs = [made("rte", 60.0, seed, network={"rte": 50.0 + seed}) for seed in range(3)]
+    record(tracker, of, *runs, made("mrpc", 80.0, network={"mrpc": 70.0}))
+    words = Suite("words and n-grams alone", "baseline", {"data": data, "code": 1})
+    record(tracker, words, *(made(task, 64.0, origin={"data": f"d-{task}", "code": 1}) for task in data))
+    board = read_leaderboard(tracker)
+    (row,) = (row for row in board.rows if row.suite == of.digest)
+    assert row.cells["rte"].network == 51.0
+    both = "the network alone 60.5, words and n-grams alone 64.0, both 70.0"
+    assert board.only(["rte", "mrpc"]).apart(row) == f"on average: {both}"
+    assert board.only(["rte"]).apart(row.only(["rte"])).startswith("the network alone 51.0, ")
+    assert f"{row.name}, on average: {both}" in board.only(["rte", "mrpc"]).explained()
+    assert board.floor_of(row, "rte") == (64.0, "words and n-grams alone")
+    assert not any(board.apart(other) for other in board.rows if other.suite != of.digest)
+
+
 @pytest.mark.parametrize(("part", "other", "message"), expected(__file__, "test_a_cell_of_other_digests_is_refused"))
 def test_a_cell_of_other_digests_is_refused(part: str, other: Any, message: str) -> None:
     foreign = made("rte", 50.0, origin={**ORIGIN, part: other})

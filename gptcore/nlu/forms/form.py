@@ -115,6 +115,8 @@ class Form:
     """Makes :class:`gptcore.evaluation.predictions.RowPredictions` of a network's logits."""
     stderrs: str = "gptcore.nlu.metrics:label_stderrs"
     """The standard errors of the scores of a file of predictions."""
+    evidence: str = "gptcore.nlu.metrics:label_evidence"
+    """What each row of a file of predictions adds to the headline metric."""
     own_row: str = "gptcore.nlu.own_rows:row_of_texts"
     """Reads a row that somebody asks about."""
     floors: Mapping[str, str] = field(default_factory=lambda: FLOORS)

@@ -50,6 +50,7 @@ FORM = Span(
     word_reader="gptcore.models.span_reader:SpanReader",
     predictions="gptcore.evaluation.predictions:span_predictions",
     stderrs="gptcore.nlu.metrics:span_stderrs",
+    evidence="gptcore.nlu.metrics:span_evidence",
     floors={
         "best constant": "gptcore.nlu.floors:commonest_answer",
         "bag of words": "gptcore.nlu.floors:answer_by_words",

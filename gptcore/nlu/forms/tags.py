@@ -55,6 +55,7 @@ FORM = Tags(
     word_reader="gptcore.models.tagger:WordTagger",
     predictions="gptcore.evaluation.predictions:tag_predictions",
     stderrs="gptcore.nlu.metrics:tag_stderrs",
+    evidence="gptcore.nlu.metrics:tag_evidence",
     own_row="gptcore.nlu.own_rows:row_of_words",
     floors={"best constant": "gptcore.nlu.floors:outside_alone", "bag of words": "gptcore.nlu.floors:tags_by_phrases"},
 )
