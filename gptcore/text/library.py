@@ -81,8 +81,11 @@ class LibraryTokenizer(Tokenizer):
         library.no_padding()
         library.no_truncation()
         library.encode_special_tokens = bool(settings.get("split_special_tokens"))
+        known = {token.content for token in library.get_added_tokens_decoder().values()}
         for index, token in named:
-            library.add_tokens([token])
+            if index is not None or token.content not in known:  # of a name alone the file's token is meant
+                library.add_tokens([token])
+            known.add(token.content)
             its = library.token_to_id(token.content)
             said = f"{name}: {SETTINGS_FILE} has the added token {token.content!r:.60} as id {index}"
             require(index in (None, its), f"{said}, expected {its}")

@@ -51,7 +51,7 @@ HOSTILE = [
     ),
     *(
         "[SEP] x [CLS]",
-        "a[MASK]b",
+        "a[MASK]b [MASK]",
         "<s>a</s>",
         "king<|endoftext|>",
         " <mask> ",
@@ -166,6 +166,7 @@ KINDS: Mapping[str, Callable[[], Library]] = {
     "GPT-2": lambda: byte_level(["<|endoftext|>"]),
     "RoBERTa": roberta,
     "MPNet": lambda: bert(joint="[SEP]:0 [SEP]:0", second=0),
+    "a mask with its blank": lambda: with_tokens(bert(), AddedToken("[MASK]", lstrip=True, special=True)),
     "Llama 2": llama,
     "XLM-R": unigram,
     "T5": lambda: unigram("$A </s>", "$A </s> $B </s>"),
@@ -173,7 +174,9 @@ KINDS: Mapping[str, Callable[[], Library]] = {
     "Qwen2": qwen,
 }
 SPECIALS = {
-    **dict.fromkeys(("accents", "cased", "Chinese", "BERT", "a long word"), (0, 1, 2, 3, 4, 1, 2)),
+    **dict.fromkeys(
+        ("accents", "cased", "Chinese", "BERT", "a long word", "a mask with its blank"), (0, 1, 2, 3, 4, 1, 2)
+    ),
     "MPNet": (0, 1, 2, 3, 4, 2, 1),
     **dict.fromkeys(("RoBERTa", "XLM-R"), (1, 3, 0, 2, 4, 2, 1)),
 }
@@ -307,6 +310,7 @@ MASK = {"__type": "AddedToken", "content": "king", "lstrip": True}
         ),
         ("BERT", {"split_special_tokens": True}, {}),
         ("BERT", {"extra_special_tokens": {"image_token": "<extra>"}, "mask_token": MASK}, {}),
+        ("a mask with its blank", {"mask_token": "[MASK]"}, {}),
         ("BERT", {}, {"special_tokens_map": {"additional_special_tokens": ["the"]}}),
         ("BERT", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None}, {}),
         ("prefix space", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True, "pad_token": "<pad>"}, {}),
