@@ -96,6 +96,7 @@ class LibraryTokenizer(Tokenizer):
         ids = {role: index for role in _NAMED if type(index := settings.get(f"{role}_id")) is int and index in added}
         self._settings: dict[str, Any] = {role: added[index].content for role, index in ids.items()}
         self._settings |= {key: settings[key] for key in _KEPT if key in settings}
+        self._settings |= {role: _added_token(settings[role]).content for role in _NAMED if role in settings}
         pieces = {index: piece for piece, index in library.get_vocab(with_added_tokens=True).items()}
         rows = settings.get("n_vocab", settings.get("vocab_size"))  # a model may have some that are no piece's
         size = self._settings["n_vocab"] = max(1 + max(pieces), rows if type(rows) is int else 0)
@@ -174,7 +175,7 @@ class LibraryTokenizer(Tokenizer):
     def _named(self, role: str, other: Any) -> Any:
         """The id of the piece in a role, by the settings or a usual name, or ``other``."""
         named = self._settings.get(f"{role}_token")
-        names = _USUAL.get(role, ()) if named is None else (_added_token(named).content,)
+        names = _USUAL.get(role, ()) if named is None else (named,)
         return next((self.vocabulary[name] for name in names if name in self.vocabulary), other)
 
     def _built(self, n_texts: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:

@@ -294,6 +294,7 @@ def test_pieces_stand_for_characters_without_white_space(folder: Folder) -> None
 
 TOKEN = {"content": "king", "special": False}
 MASK = {"__type": "AddedToken", "content": "king", "lstrip": True}
+NO_TYPE = {"content": "[MASK]", "lstrip": True, "rstrip": False, "single_word": False, "normalized": False}
 
 
 @pytest.mark.parametrize(
@@ -312,6 +313,7 @@ MASK = {"__type": "AddedToken", "content": "king", "lstrip": True}
         ("BERT", {"extra_special_tokens": {"image_token": "<extra>"}, "mask_token": MASK}, {}),
         ("a mask with its blank", {"mask_token": "[MASK]"}, {}),
         ("BERT", {}, {"special_tokens_map": {"additional_special_tokens": ["the"]}}),
+        ("BERT", {}, {"special_tokens_map": {"mask_token": NO_TYPE}}),
         ("BERT", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None}, {}),
         ("prefix space", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True, "pad_token": "<pad>"}, {}),
     ],
