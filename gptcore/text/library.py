@@ -46,6 +46,8 @@ _OVERRIDES = (
     ("ByteLevel", "add_prefix_space", "add_prefix_space", False),
 )
 """A field of a normalizer or pre-tokenizer, the setting that transformers puts in its place, and this one's default."""
+_PROBE = " ".join(map(chr, (*range(1, 256), 0x12000, 0xFDD0, 0xFFFD, 0x10FFFD)))
+"""A text with characters of many kinds, the last of which hardly any vocabulary has, and some normalizers drop."""
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Transformers' classes by which fields without a setting are the file's."""
 
@@ -68,7 +70,8 @@ class LibraryTokenizer(Tokenizer):
         _check_agreement(parsed, settings, name)
         try:
             self._library = library = tokenizers.Tokenizer.from_str(document)
-            library.encode("a \U0010fffd", "a")  # with a character that hardly any vocabulary has
+            if not library.encode(_PROBE, "a").ids:
+                raise ValueError("no ids for any character")
             settings = {**(library.padding or {}), **{key: said for key, said in settings.items() if said is not None}}
             named = list(_named_tokens(settings))
         except BaseException as error:  # a panic of Rust's is no Exception

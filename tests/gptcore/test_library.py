@@ -145,6 +145,13 @@ def qwen() -> Library:
     return byte_level(["<|endoftext|>"], split, normalizers.NFC(), use_regex=False)
 
 
+def cleaned(model: Any) -> str:
+    library = Library(model)
+    library.normalizer = normalizers.BertNormalizer()  # drops what is for private use
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    return library.to_str()
+
+
 def with_tokens(library: Library, *tokens: AddedToken) -> Library:
     library.add_tokens(list(tokens))
     return library
@@ -380,6 +387,9 @@ def test_settings_that_say_something_else_are_refused(
         ("{}", r"tokenizer\.json with tokenizer_config\.json: tokenizers \d.* reads no text by it"),
         ('{"model": {"type": "Other"}}', "reads no text by it"),
         (Library(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str(), r"reads no text by it .*\[UNK\]"),
+        (cleaned(models.WordPiece({"a": 0}, unk_token="[UNK]")), r"reads no text by it .*\[UNK\]"),
+        (cleaned(models.Unigram([(chr(code), -1.0) for code in range(32, 127)])), "reads no text by it .*unk_id"),
+        (Library(models.BPE()).to_str(), r"reads no text by it .*no ids"),
         ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}', "dropout = 0.1, expected none"),
     ],
 )
