@@ -450,6 +450,7 @@ def test_what_is_compressed_and_cut_off_is_named(tmp_path: Path, packed: str) ->
         ('{"text": "one"}\n{"text": "two"}', ["one", "two"]),  # lines of JSON, as C4 has them
         ('{\n "id": 1,\n "text": "one"\n}\n', ["one"]),
         ('\ufeff [ {"text": "one"} , {"text": null} ] \n', ["one", None]),
+        ('[null, "one", null]', [None, "one", None]),
         ("[]", []),
         ('[{"text": "one"}', "a.json, row 2: found the end of the file, expected that of its array"),
         ('[{"text": "one"}, {"text": "tw', "a.json, row 2: no valid JSON (Unterminated string"),
