@@ -240,6 +240,16 @@ def test_sentences(text: str, expected: list[str]) -> None:
     assert list(split_sentences(text)) == expected
 
 
+def test_what_spacy_knows_as_a_sentence_s_end_is_one_in_any_script() -> None:
+    from spacy.pipeline import Sentencizer
+
+    ends = [mark for mark in Sentencizer.default_punct_chars if mark <= "\uffff"]
+    assert len(ends) > 60
+    for end in (*ends, "\u037e", "\u0df4", "\u17d4", "\u0f0d"):
+        first = f"\u0915\u0916 \u0917\u0918{end}"
+        assert list(split_sentences(f"{first} {first}")) == [first, first], f"U+{ord(end):04X}"
+
+
 def test_no_character_but_white_space_is_lost() -> None:
     text = "Who's there? Nobody... “Well,” she said; 3.5 miles (or so!) to go.\n\n— A. B. Smith\n" * 50
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
