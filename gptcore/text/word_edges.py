@@ -14,11 +14,12 @@ BEGINS, ENDS = 1, 2
 _END, _SPACE, _WORD_MARK, _TAIL_MARK = "</w>", "\u0120", "\u2581", "##"
 
 _WITHOUT_BLANKS = re.compile(
-    "[\u0e01-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\ua000-\ua48f\uf900-\ufaff](?<=\\w)[^\\w\\s]*"
+    "[\u0e01-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\u3005-\u30ff"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua48f\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\uff66-\uff9f]"
+    "(?<=\\w)[^\\w\\s]*"
 )
-"""A letter of Thai, Lao, Tibetan, Burmese, Khmer, kana or Yi, or an ideograph, with the signs behind it; none beyond 16
-bits, for speed."""
+"""A letter of Thai, Lao, Tibetan, Burmese, Khmer, Tai, Balinese, Javanese, kana or Yi, or an ideograph, with the signs
+behind it; none beyond 16 bits, for speed."""
 _OTHER_SCRIPTS = re.compile(r"[^\W\d_A-Za-z\u00aa-\u024f\u1e00-\u1eff]\S*")
 _MARKS = "".join(filter(lambda sign: unicodedata.category(sign)[0] == "M", map(chr, range(0x10000))))
 MARKS = re.compile(f"[{_MARKS}]+")
