@@ -206,6 +206,7 @@ def _source(filesystem: Any, path: str, name: str) -> Source:
     kind = _KIND.search(path)
     if not kind:
         raise InputError(f"corpus file {path}: unknown kind, expected a name ending in {_ENDINGS}")
+    require("::" not in name, f"corpus file {path}: found '::' in the name, which joins addresses; rename it")
     root = sys.intern(filesystem.unstrip_protocol(path).removesuffix(name))
     its, packed = (kind[1] or kind[3]).lower(), (kind[2] or "").lower()
     if _local(filesystem) and not packed and its != "parquet":  # elsewhere the one who reads it will see
