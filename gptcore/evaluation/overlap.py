@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,10 @@ def normalised(text: str) -> str:
     """Lower-cased alphanumeric words with a single space between them.
 
     What a tokenizer for words has cut apart ("do n't", "can not") is put together first, so that a cleaned corpus and
-    running text have the same words. Accents and vowel signs that are characters of their own are left out, and every
-    letter of a script without blanks between words counts as a word.
+    running text have the same words. Accents are part of their letters, however they are spelt; vowel signs are left
+    out, and every letter of a script without blanks between words counts as a word.
     """
-    plain = _SPLIT.sub("", text.lower())
+    plain = _SPLIT.sub("", normalize("NFC", text.lower()))
     return " ".join(_WORD.findall(plain if plain.isascii() else set_apart(MARKS.sub("", plain))))
 
 

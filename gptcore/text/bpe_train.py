@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from gptcore.base.errors import require
 from gptcore.text.counting import Counts
+from gptcore.text.word_edges import set_apart
 
-MAX_CHARACTERS = 1000
-"""The most frequent characters get ids, the rest are unknown (the released vocabulary has 238)."""
+MAX_CHARACTERS, COVERAGE = 1000, 0.999
+"""The most frequent characters get ids, so many or what makes up this share of the text, if these are more, as in
+Chinese; the rest are unknown (the released vocabulary has 238)."""
 MAX_LENGTH = 100
-"""Longer "words" (rules, encoded files) take no part."""
+"""Longer "words" (rules, encoded files) take no part; those of a script without blanks between words, in parts."""
 MIN_PAIRS = 2
 """A pair seen once makes no merge: it would compress nothing."""
 
@@ -50,12 +53,28 @@ def learn(counts: Counts, n_merges: int) -> tuple[list[str], list[tuple[str, str
 def usable_words(counts: Counts, characters: Iterable[str]) -> Iterator[tuple[str, int]]:
     """The counted words that are learnt from: none longer than :data:`MAX_LENGTH`, nor with another character."""
     known = set(characters)
-    return ((word, n) for word, n in counts.items() if len(word) <= MAX_LENGTH and known.issuperset(word))
+    parts = ((part, n) for word, n in counts.items() for part in bounded(word))
+    return ((part, n) for part, n in parts if len(part) <= MAX_LENGTH and known.issuperset(part))
+
+
+def bounded(word: str, most: int = MAX_LENGTH) -> list[str]:
+    """A word, in parts where it has more than ``most`` characters because its script has no blanks between words."""
+    if len(word) <= most or set_apart(word) == word:
+        return [word]
+    return [word[start : start + MAX_LENGTH] for start in range(0, len(word), MAX_LENGTH)]
 
 
 def alphabet(counts: Counts, n_merges: int) -> list[str]:
-    """The :data:`MAX_CHARACTERS` most frequent of :func:`ranked_characters`."""
-    return [*ranked_characters(counts, n_merges)][:MAX_CHARACTERS]
+    """The most frequent of :func:`ranked_characters`, as many as :data:`MAX_CHARACTERS` says."""
+    return most_frequent(ranked_characters(counts, n_merges), MAX_CHARACTERS, COVERAGE)
+
+
+def most_frequent(ranked: Mapping[str, int], least: int, coverage: float) -> list[str]:
+    """The first ``least`` of ranked characters, or those that make up a share of all that they stand for."""
+    covered = accumulate(ranked.values(), initial=0)
+    most = coverage * sum(ranked.values())
+    needed = sum(before < most for before in covered)
+    return [*ranked][: max(least, needed)]
 
 
 def ranked_characters(counts: Counts, n_merges: int) -> dict[str, int]:

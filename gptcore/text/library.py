@@ -46,6 +46,8 @@ _OVERRIDES = (
     ("ByteLevel", "add_prefix_space", "add_prefix_space", False),
 )
 """A field of a normalizer or pre-tokenizer, the setting that transformers puts in its place, and this one's default."""
+_PROBE = " ".join(map(chr, (*range(1, 256), 0x12000, 0xFDD0, 0xFFFD, 0x10FFFD)))
+"""A text with characters of many kinds, the last of which hardly any vocabulary has, and some normalizers drop."""
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Transformers' classes by which fields without a setting are the file's."""
 
@@ -68,7 +70,8 @@ class LibraryTokenizer(Tokenizer):
         _check_agreement(parsed, settings, name)
         try:
             self._library = library = tokenizers.Tokenizer.from_str(document)
-            library.encode("a \U0010fffd", "a")  # with a character that hardly any vocabulary has
+            if not library.encode(_PROBE, "a").ids:
+                raise ValueError("no ids for any character")
             settings = {**(library.padding or {}), **{key: said for key, said in settings.items() if said is not None}}
             named = list(_named_tokens(settings))
         except BaseException as error:  # a panic of Rust's is no Exception
@@ -81,8 +84,11 @@ class LibraryTokenizer(Tokenizer):
         library.no_padding()
         library.no_truncation()
         library.encode_special_tokens = bool(settings.get("split_special_tokens"))
+        known = {token.content for token in library.get_added_tokens_decoder().values()}
         for index, token in named:
-            library.add_tokens([token])
+            if index is not None or token.content not in known:  # of a name alone the file's token is meant
+                library.add_tokens([token])
+            known.add(token.content)
             its = library.token_to_id(token.content)
             said = f"{name}: {SETTINGS_FILE} has the added token {token.content!r:.60} as id {index}"
             require(index in (None, its), f"{said}, expected {its}")
@@ -93,6 +99,7 @@ class LibraryTokenizer(Tokenizer):
         ids = {role: index for role in _NAMED if type(index := settings.get(f"{role}_id")) is int and index in added}
         self._settings: dict[str, Any] = {role: added[index].content for role, index in ids.items()}
         self._settings |= {key: settings[key] for key in _KEPT if key in settings}
+        self._settings |= {role: _added_token(settings[role]).content for role in _NAMED if role in settings}
         pieces = {index: piece for piece, index in library.get_vocab(with_added_tokens=True).items()}
         rows = settings.get("n_vocab", settings.get("vocab_size"))  # a model may have some that are no piece's
         size = self._settings["n_vocab"] = max(1 + max(pieces), rows if type(rows) is int else 0)
@@ -171,7 +178,7 @@ class LibraryTokenizer(Tokenizer):
     def _named(self, role: str, other: Any) -> Any:
         """The id of the piece in a role, by the settings or a usual name, or ``other``."""
         named = self._settings.get(f"{role}_token")
-        names = _USUAL.get(role, ()) if named is None else (_added_token(named).content,)
+        names = _USUAL.get(role, ()) if named is None else (named,)
         return next((self.vocabulary[name] for name in names if name in self.vocabulary), other)
 
     def _built(self, n_texts: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:

@@ -20,7 +20,8 @@ def weight_of(source: str, weights: Mapping[str, float]) -> float:
     :param source: the file's path below the corpus' root.
     :param weights: folder, file or glob, below that root, too -> its weight.
     """
-    return next((weight for pattern, weight in weights.items() if _matches(source, pattern)), 1.0)
+    first = _first_match(source, weights)
+    return 1.0 if first is None else weights[first]
 
 
 def copies(document: str, weight: float) -> int:
@@ -33,9 +34,10 @@ def copies(document: str, weight: float) -> int:
 
 
 def check_weights(weights: Mapping[str, float] | None, sources: Iterable[str]) -> None:
-    """:raises InputError: a weight that is not more than 0, or of something that no file of the corpus matches."""
-    names = list(sources)
-    for pattern, weight in (weights or {}).items():
+    """:raises InputError: a weight that is not more than 0, or that holds for no file of the corpus."""
+    weights, names = weights or {}, list(sources)
+    effective = {_first_match(name, weights) for name in names}
+    for pattern, weight in weights.items():
         if not 0 < weight <= _MOST:
             raise InputError(f"corpus.weights.{pattern!r} = {weight:g}: expected more than 0, and {_MOST:g} or less")
         if not any(_matches(name, pattern) for name in names):
@@ -45,10 +47,19 @@ def check_weights(weights: Mapping[str, float] | None, sources: Iterable[str]) -
             raise InputError(
                 f"corpus.weights: no file of the corpus matches {pattern!r}, expected one of {some}{meant}"
             )
+        if pattern not in effective:
+            earlier = next(_first_match(name, weights) for name in names if _matches(name, pattern))
+            raise InputError(
+                f"corpus.weights.{pattern!r}: an earlier weight holds for all its files, expected it before {earlier!r}"
+            )
 
 
 _MOST = 100.0
 _NAMED = 5  # folders, or files in none
+
+
+def _first_match(source: str, weights: Iterable[str]) -> str | None:
+    return next((pattern for pattern in weights if _matches(source, pattern)), None)
 
 
 def _matches(source: str, pattern: str) -> bool:

@@ -18,7 +18,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property, partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import ranked_characters, tell_fewer, usable_words
+from gptcore.text.bpe_train import bounded, most_frequent, ranked_characters, tell_fewer, usable_words
 from gptcore.text.counting import Counts
 from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
@@ -115,7 +114,8 @@ class SentencePieceTokenizer(WordByWordTokenizer):
         counts: Counter[str] = Counter()
         for word, n in Counter(encodable(text).split()).items():
             for plain in normalise(prepared(word, cased=False, keep_accents=False)).replace(_SPACE, " ").split():
-                counts[plain] += n
+                for part in bounded(plain):
+                    counts[part] += n
         return counts
 
     def save(self, folder: str | Path) -> None:
@@ -248,11 +248,9 @@ def _learn(counts: Counts, n_merges: int) -> tuple[bytes, int]:
     """A unigram model by the released code's settings, and how many of its pieces are not learnt."""
     from sentencepiece import SentencePieceTrainer
 
-    ranked = ranked_characters(counts, n_merges)
-    covered = accumulate(ranked.values(), initial=0)
-    most = COVERAGE * sum(ranked.values())
-    characters = {character for character, before in zip(ranked, covered, strict=False) if before < most}
+    characters = set(most_frequent(ranked_characters(counts, n_merges), 0, COVERAGE))
     words = sorted(usable_words(counts, characters))
+    require(words, "tokenizer: the corpus holds no words to learn from, only ones of more than 100 characters")
     n_fixed = len(SPECIALS) + len(MARKS) + len((characters | {_SPACE}).difference(MARKS))
     out = io.BytesIO()
     SentencePieceTrainer.train(

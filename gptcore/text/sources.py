@@ -206,6 +206,7 @@ def _source(filesystem: Any, path: str, name: str) -> Source:
     kind = _KIND.search(path)
     if not kind:
         raise InputError(f"corpus file {path}: unknown kind, expected a name ending in {_ENDINGS}")
+    require("::" not in name, f"corpus file {path}: found '::' in the name, which joins addresses; rename it")
     root = sys.intern(filesystem.unstrip_protocol(path).removesuffix(name))
     its, packed = (kind[1] or kind[3]).lower(), (kind[2] or "").lower()
     if _local(filesystem) and not packed and its != "parquet":  # elsewhere the one who reads it will see
@@ -224,7 +225,7 @@ def _holds(source: Source, text_field: str) -> bool:
     """Whether a .json file begins with rows that have the field of text, or with an array of texts."""
     with fsspec.open(source.url, "rb") as file:
         begin = next(as_utf8(_blocks(file, source), source.name, "latin-1"), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    texts = re.match(rb'\[\s*"', begin)
+    texts = re.match(rb'\[\s*(?:null\s*,\s*)*"', begin)
     name = re.escape(json.dumps(text_field).encode())
     return bool(texts or re.search(rb"[{,]\s*" + name + rb'\s*:\s*["n]', begin))
 
@@ -313,7 +314,7 @@ def _json_values(blocks: Iterable[bytes], name: str, config: CorpusConfig, read:
                 break
             if end == len(pending) and not final:
                 break  # a number may go on
-            yield where, {config.text_field: value} if isinstance(value, str) else value
+            yield where, {config.text_field: value} if isinstance(value, str | None) else value
             at, number = end, number + 1
         pending = pending[at:]
         enough = 2 * len(pending)

@@ -27,12 +27,11 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json, write_bytes_atomic, write_json_atomic
-from gptcore.text.bpe_train import MAX_LENGTH, MIN_PAIRS, alphabet, repeated, tell_fewer, usable_words
+from gptcore.text.bpe_train import MIN_PAIRS, alphabet, bounded, repeated, tell_fewer, usable_words
 from gptcore.text.counting import Counts
 from gptcore.text.parts import encodable
 from gptcore.text.tokenizer import Specials, Tokenizer, WordByWordTokenizer, WordIds
 from gptcore.text.vocabulary import SETTINGS_FILE, TokenizerFolder, check_ids, read_text
-from gptcore.text.word_edges import set_apart
 
 PIECES_FILE = "vocab.txt"
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -171,14 +170,7 @@ def basic_words(word: str, cased: bool) -> list[str]:
     if not cased:
         words = [_without_accents(each.lower()) for each in words]
     apart = "".join(f" {character} " if _sets_apart(character) else character for character in " ".join(words))
-    return [part for each in apart.split() for part in _bounded(each)]
-
-
-def _bounded(word: str) -> list[str]:
-    """A word, in parts where it is too long to be looked at because its script has no blanks between words."""
-    if len(word) <= MAX_WORD or set_apart(word) == word:
-        return [word]
-    return [word[start : start + MAX_LENGTH] for start in range(0, len(word), MAX_LENGTH)]
+    return [part for each in apart.split() for part in bounded(each, MAX_WORD)]
 
 
 def _dropped(character: str) -> bool:

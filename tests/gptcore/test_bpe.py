@@ -286,6 +286,7 @@ def test_training_is_the_same_in_every_process():
 
 def test_rare_characters_and_long_words_stay_out(monkeypatch):
     monkeypatch.setattr("gptcore.text.bpe_train.MAX_CHARACTERS", 2)
+    monkeypatch.setattr("gptcore.text.bpe_train.COVERAGE", 0.9)
     tokenizer = WordTokenizer.train(["ab ab ab xab xab " + "ab" * 60 + " " + "ab" * 60], 50)
     assert "x" not in tokenizer.vocabulary
     assert max(map(len, tokenizer.vocabulary)) == len("ab</w>")

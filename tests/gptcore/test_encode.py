@@ -158,6 +158,7 @@ def test_the_first_weight_that_a_file_matches_counts_and_its_fraction_is_drawn_b
     for wrong, said in (
         ({"wikis": 2.0}, "no file of the corpus matches 'wikis', expected one of .*did you mean wiki"),
         ({"wiki": 0.0}, "more than 0"),
+        ({"wiki": 2.0, "wiki/o*": 3.0}, "an earlier weight holds for all its files, expected it before 'wiki'"),
     ):
         with pytest.raises(InputError, match=said):
             check_weights(wrong, sources)

@@ -51,7 +51,7 @@ HOSTILE = [
     ),
     *(
         "[SEP] x [CLS]",
-        "a[MASK]b",
+        "a[MASK]b [MASK]",
         "<s>a</s>",
         "king<|endoftext|>",
         " <mask> ",
@@ -145,6 +145,13 @@ def qwen() -> Library:
     return byte_level(["<|endoftext|>"], split, normalizers.NFC(), use_regex=False)
 
 
+def cleaned(model: Any) -> str:
+    library = Library(model)
+    library.normalizer = normalizers.BertNormalizer()  # drops what is for private use
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    return library.to_str()
+
+
 def with_tokens(library: Library, *tokens: AddedToken) -> Library:
     library.add_tokens(list(tokens))
     return library
@@ -166,6 +173,7 @@ KINDS: Mapping[str, Callable[[], Library]] = {
     "GPT-2": lambda: byte_level(["<|endoftext|>"]),
     "RoBERTa": roberta,
     "MPNet": lambda: bert(joint="[SEP]:0 [SEP]:0", second=0),
+    "a mask with its blank": lambda: with_tokens(bert(), AddedToken("[MASK]", lstrip=True, special=True)),
     "Llama 2": llama,
     "XLM-R": unigram,
     "T5": lambda: unigram("$A </s>", "$A </s> $B </s>"),
@@ -173,7 +181,9 @@ KINDS: Mapping[str, Callable[[], Library]] = {
     "Qwen2": qwen,
 }
 SPECIALS = {
-    **dict.fromkeys(("accents", "cased", "Chinese", "BERT", "a long word"), (0, 1, 2, 3, 4, 1, 2)),
+    **dict.fromkeys(
+        ("accents", "cased", "Chinese", "BERT", "a long word", "a mask with its blank"), (0, 1, 2, 3, 4, 1, 2)
+    ),
     "MPNet": (0, 1, 2, 3, 4, 2, 1),
     **dict.fromkeys(("RoBERTa", "XLM-R"), (1, 3, 0, 2, 4, 2, 1)),
 }
@@ -291,6 +301,7 @@ def test_pieces_stand_for_characters_without_white_space(folder: Folder) -> None
 
 TOKEN = {"content": "king", "special": False}
 MASK = {"__type": "AddedToken", "content": "king", "lstrip": True}
+NO_TYPE = {"content": "[MASK]", "lstrip": True, "rstrip": False, "single_word": False, "normalized": False}
 
 
 @pytest.mark.parametrize(
@@ -307,7 +318,9 @@ MASK = {"__type": "AddedToken", "content": "king", "lstrip": True}
         ),
         ("BERT", {"split_special_tokens": True}, {}),
         ("BERT", {"extra_special_tokens": {"image_token": "<extra>"}, "mask_token": MASK}, {}),
+        ("a mask with its blank", {"mask_token": "[MASK]"}, {}),
         ("BERT", {}, {"special_tokens_map": {"additional_special_tokens": ["the"]}}),
+        ("BERT", {}, {"special_tokens_map": {"mask_token": NO_TYPE}}),
         ("BERT", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None}, {}),
         ("prefix space", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True, "pad_token": "<pad>"}, {}),
     ],
@@ -374,6 +387,9 @@ def test_settings_that_say_something_else_are_refused(
         ("{}", r"tokenizer\.json with tokenizer_config\.json: tokenizers \d.* reads no text by it"),
         ('{"model": {"type": "Other"}}', "reads no text by it"),
         (Library(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str(), r"reads no text by it .*\[UNK\]"),
+        (cleaned(models.WordPiece({"a": 0}, unk_token="[UNK]")), r"reads no text by it .*\[UNK\]"),
+        (cleaned(models.Unigram([(chr(code), -1.0) for code in range(32, 127)])), "reads no text by it .*unk_id"),
+        (Library(models.BPE()).to_str(), r"reads no text by it .*no ids"),
         ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}', "dropout = 0.1, expected none"),
     ],
 )

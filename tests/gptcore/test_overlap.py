@@ -81,7 +81,9 @@ def test_an_8_gram_over_the_border_of_pieces_is_found(buffer: int, monkeypatch: 
 def test_words_are_lower_cased_and_alphanumeric_with_single_spaces() -> None:
     """GPT-2's paper, section 4."""
     assert normalised("The  CAT_sat,\non (2) mats\u2014\u00c9t\u00e9!") == "the cat sat on 2 mats \u00e9t\u00e9"
-    assert normalised("e\u0301te\u0301 \u0939\u093f\u0928\u094d\u0926\u0940") == "ete \u0939\u0928\u0926"
+    assert normalised("e\u0301te\u0301 \u0939\u093f\u0928\u094d\u0926\u0940") == "\u00e9t\u00e9 \u0939\u0928\u0926"
+    assert normalised("\u1112\u1161\u11ab \u1103\u1161") == "\ud55c \ub2e4"  # Hangul as macOS spells it
+    assert normalised("\uff76\uff85 \u1b13\u1b44") == "\uff76 \uff85 \u1b13"
     assert normalised("\u4ed6\u6765\u4e86\u3002ok") == "\u4ed6 \u6765 \u4e86 ok"
     assert normalised("") == normalised(" ... ") == ""
 

@@ -240,6 +240,35 @@ def test_sentences(text: str, expected: list[str]) -> None:
     assert list(split_sentences(text)) == expected
 
 
+def test_what_spacy_knows_as_a_sentence_s_end_is_one_in_any_script() -> None:
+    from spacy.pipeline import Sentencizer
+
+    ends = [mark for mark in Sentencizer.default_punct_chars if mark <= "\uffff"]
+    assert len(ends) > 60
+    for end in (*ends, "\u037e", "\u0df4", "\u17d4", "\u0f0d"):
+        first = f"\u0915\u0916 \u0917\u0918{end}"
+        assert list(split_sentences(f"{first} {first}")) == [first, first], f"U+{ord(end):04X}"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "\u10d0\u10d1",
+        "\u0d05\u0d02",
+        "\u049b\u0431\u049b",
+        "\u0e01\u0e34",
+        "\u13a0\u13a1",
+        "\u0784\u07a6",
+        "\U0001e922\U0001e923",
+    ],
+)
+@pytest.mark.parametrize("stop", [".", "...", ".\u201d", "!", "?"])
+def test_a_full_stop_ends_a_sentence_behind_letters_that_spacy_does_not_know(word: str, stop: str) -> None:
+    """Georgian, Malayalam, Kazakh, Thai, Cherokee, Dhivehi and Fulani; an initial has one letter."""
+    first = f"{word[0]}. {word} {word}.{word}{stop}"
+    assert list(split_sentences(f"{first} {first}")) == [first, first]
+
+
 def test_no_character_but_white_space_is_lost() -> None:
     text = "Who's there? Nobody... “Well,” she said; 3.5 miles (or so!) to go.\n\n— A. B. Smith\n" * 50
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())

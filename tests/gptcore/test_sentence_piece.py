@@ -163,7 +163,11 @@ def test_the_layout_of_a_learnt_vocabulary(learnt: SentencePieceTokenizer) -> No
     assert learnt.end_of_text is None
     for n_merges in (0, 10_000):
         assert SentencePieceTokenizer.train(["the king, the kings"] * 3, n_merges).n_vocab < 60
-    for given_texts, n_merges, message in ((["a"], -1, "n_merges = -1"), ([" \u200b"], 1, "no words")):
+    for given_texts, n_merges, message in (
+        (["a"], -1, "n_merges = -1"),
+        ([" \u200b"], 1, "no words"),
+        (["a" * 101], 1, "no words"),
+    ):
         with pytest.raises(InputError, match=message):
             SentencePieceTokenizer.train(given_texts, n_merges)
 

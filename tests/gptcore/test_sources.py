@@ -83,7 +83,10 @@ def test_nothing_to_read_is_an_error_that_says_what_was_expected(corpus: Path, t
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.pdf").touch()
+    (tmp_path / "joined").mkdir()
+    (tmp_path / "joined" / "std::vec.md").touch()
     for url, what in {
+        tmp_path / "joined": "std::vec.md: found '::' in the name, which joins addresses",
         tmp_path / "absent": "no such file or folder",
         tmp_path / "empty": "an empty folder",
         tmp_path / "other": "1 files of other kinds",
@@ -450,6 +453,7 @@ def test_what_is_compressed_and_cut_off_is_named(tmp_path: Path, packed: str) ->
         ('{"text": "one"}\n{"text": "two"}', ["one", "two"]),  # lines of JSON, as C4 has them
         ('{\n "id": 1,\n "text": "one"\n}\n', ["one"]),
         ('\ufeff [ {"text": "one"} , {"text": null} ] \n', ["one", None]),
+        ('[null, "one", null]', [None, "one", None]),
         ("[]", []),
         ('[{"text": "one"}', "a.json, row 2: found the end of the file, expected that of its array"),
         ('[{"text": "one"}, {"text": "tw', "a.json, row 2: no valid JSON (Unterminated string"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from gptcore.text import parts as raw
 from gptcore.text.alignment import Aligner
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
+from gptcore.text.clean import clean
 from gptcore.text.sentence_piece import SentencePieceTokenizer
 from gptcore.text.sources import RawCorpus
 from gptcore.text.tokenizer import Tokenizer
@@ -102,6 +104,25 @@ def test_half_a_surrogate_pair_is_no_text(kind: Kind) -> None:
     for use in (*encodes, lambda text: kind.of.train([text], 5)):
         with pytest.raises(InputError, match="character 2: half of a surrogate pair"):
             use("ab\ud800")
+
+
+@pytest.mark.parametrize("kind", [*(kind.of for kind in KINDS), WordTokenizer], ids=lambda kind: kind.kind)
+@pytest.mark.parametrize(("first", "letters"), [(0x4E00, 2500), (0x1780, 34), (0x3042, 60)])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_library_without_blanks_between_words_is_learnt_from(
+    kind: type[Any], first: int, letters: int, end: str
+) -> None:
+    """Also where its letters are thousands, as those of Chinese."""
+    draws = random.Random(1)
+    words = ["".join(map(chr, draws.choices(range(first, first + letters), k=3))) for _ in range(letters)]
+    often = [1 / (number + 20) for number in range(letters)]
+    text = f"\u3002{end}".join("".join(draws.choices(words, often, k=10)) for _ in range(600))
+    learnt = kind.train([clean(text) if kind is WordTokenizer else text], 50)
+    ids = learnt.encode(text)
+    unknown = learnt.specials.unk if learnt.specials else 0 if kind is WordTokenizer else None
+    assert ids.count(unknown) < 0.002 * len(ids)
+    if kind is not WordPieceTokenizer or letters < 100:  # ideographs are words of their own to that
+        assert max(len(piece.strip("#\u2581")) for piece in learnt.vocabulary if piece[-1] not in "]>") > 1
 
 
 @every_kind

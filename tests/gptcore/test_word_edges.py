@@ -8,6 +8,8 @@ import torch
 
 from gptcore import Tokenizer
 from gptcore.models.ngrams import NGrams
+from gptcore.nlu.examples import Example
+from gptcore.nlu.forms import FORMS
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
 from gptcore.text.sentence_piece import SentencePieceTokenizer
@@ -24,6 +26,7 @@ def test_words_of_a_text_in_any_script() -> None:
         ("はい、カメラ", 5, 1),
     ):
         assert (len(set_apart(text).split()), other_scripts(text)) == (n_words, others)
+        assert FORMS["single"].n_words(Example((text,), (), None, "", "")) == n_words
         assert "".join(set_apart(text).split()) == "".join(text.split())
 
 

@@ -145,6 +145,7 @@ def test_the_layout_of_a_learnt_vocabulary() -> None:
 
 def test_characters_beyond_the_alphabet_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe_train, "MAX_CHARACTERS", 2)
+    monkeypatch.setattr(bpe_train, "COVERAGE", 0.8)
     tokenizer = WordPieceTokenizer.train(["ab ab ba ca"], 5)
     assert tokenizer.encode("ab c ca") == [*tokenizer.encode("ab"), 1, 1]
 

@@ -23,6 +23,7 @@ from gptcore.base.errors import did_you_mean
 from gptcore.base.named import named_part
 from gptcore.nlu.examples import Example, Record, show
 from gptcore.nlu.spec import Metric, TaskSpec
+from gptcore.text.word_edges import set_apart
 
 Values = NDArray[np.float64]
 Ids = NDArray[np.integer]
@@ -203,8 +204,8 @@ class Form:
         return [f"{below}" if row.label == below else f"{below} to {below + 1}"]
 
     def n_words(self, row: Example) -> int:
-        """How many words the texts of a row have."""
-        return sum(len(text.split()) for text in (*row.fields, *row.choices))
+        """How many words the texts of a row have; each letter of scripts without blanks between words is one."""
+        return sum(len(set_apart(text).split()) for text in (*row.fields, *row.choices))
 
     def shown(self, spec: TaskSpec, row: Example) -> str:
         """A labelled row's answer, for people."""
