@@ -15,7 +15,7 @@ from gptcore.nlu.forms import FORMS, MISSING
 from gptcore.nlu.forms.form import grade_of
 from gptcore.nlu.readers.dialect import cells_of, dialect_of, quotes_in
 from gptcore.nlu.readers.header import is_row, of_texts
-from gptcore.nlu.readers.own_files import kind_of, listed_in, read_own, unwritten
+from gptcore.nlu.readers.own_files import kind_of, labels_apart, listed_in, read_own, unwritten
 from gptcore.nlu.readers.text_files import plain_name
 from gptcore.nlu.spec import Dialect, Format, TaskSpec
 
@@ -97,7 +97,7 @@ class Rows:
             words = separator in ", " and of_texts([*cells])
             if numbers or words or not any(separator in cell.strip() for cell in cells):
                 continue
-            split = [[part.strip() for part in cell.split(separator) if part.strip()] for cell in cells]
+            split = [labels_apart(cell, separator) for cell in cells]
             parts = {part for cell in split for part in cell}
             alone = parts <= {cell.strip() for cell in cells} and separator != " "
             recur = len(parts) < len(cells) and (separator == ";" or alone or 2 * len(parts) <= len(cells))
@@ -132,7 +132,7 @@ class Rows:
         several, separator = self.several(name), self.separator(name)
         form = FORMS["labels" if several else "single"]
         values = (
-            value.split(separator) if several and separator and isinstance(value, str) else value
+            labels_apart(value, separator) if several and separator and isinstance(value, str) else value
             for value in self.values(name)
         )
         spelled = [label for value in values for label in form.label_texts(value)]

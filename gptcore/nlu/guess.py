@@ -147,8 +147,8 @@ def _texts(rows: Rows, label: str, said: Said) -> Fields:
     texts = [name for name in rows.but(label) if 2 * len(rows.texts(name)) > len(rows.rows)]
     named = {plain_name(name): name for name in texts if not said.texts or name in said.texts}
     pair = next((pair for pair in CALLED["pairs"] if {*pair} <= named.keys()), None)
-    asked = FORMS.get(said.form)
-    if pair and (asked is None or asked.symmetric_names):
+    asked, several = FORMS.get(said.form), rows.several(label)
+    if pair and not several and (asked is None or asked.symmetric_names):
         return _pair([named[name] for name in pair], rows, label, "by their names")
     options, listed = ([], "") if asked and not asked.choices else _options(rows, texts, label, said.labels)
     if options:
@@ -162,7 +162,7 @@ def _texts(rows: Rows, label: str, said: Said) -> Fields:
     texts = [name for name in texts if of_texts(rows.texts(name)) or plain_name(name) in CALLED["headings"]] or texts
     texts = [*said.texts] or texts
     require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
-    several, two = rows.several(label), len(texts) == 2 and not (asked or plain_name(texts[0]) in CALLED["headings"])
+    two = len(texts) == 2 and not (asked or plain_name(texts[0]) in CALLED["headings"])
     if (asked and asked.symmetric_names) or (two and not several):
         require(len(texts) == 2, f"{rows.url}: found the texts {', '.join(texts)}, expected two as --text A,B")
         why = "as --form says" if asked else f"form single with [{_toml(texts)}] joins them"

@@ -148,7 +148,9 @@ def own_table(spec: TaskSpec, url: str, skip: bool = False) -> Iterator[Record]:
     table, notes = as_written(replace(table, format=kind, dialect=dialect, columns=()))
     if spec.columns and table.format in ("csv", "tsv"):
         _, cells = next(cells_of(url, dialect_of(url, table)), (1, []))
-        if len(cells) == len(spec.columns) and not {*cells} & {*form_of(spec).names_of(spec), *spec.text_columns}:
+        fields = zip(form_of(spec).names_of(spec), spec.fields, strict=False)
+        named = [name in cells or {*([its] if isinstance(its, str) else its)} <= {*cells} for name, its in fields]
+        if len(cells) == len(spec.columns) and not all(named):
             table = replace(table, columns=spec.columns)
     if skip and kind in ("csv", "tsv"):
         yield from _cut_to_names(url, cells_of(url, dialect_of(url, table)), list(table.columns))

@@ -45,8 +45,10 @@ _ALIKE = {"md": "txt", "ndjson": "jsonl"}
 """An ending -> the kind whose reader reads such files, too."""
 _ABOUT = re.compile(r"(?:^|/)(?:readme|licen[cs]e|changelog|contributing|synthetic)[^/]*\.md$", re.IGNORECASE)
 """What tells of a folder and is no book of it."""
+_ODD_NAME = re.compile("::|[\ud800-\udfff]")
+"""What fsspec takes for a chain of addresses, and bytes that no report could hold."""
 _CONTENT = re.compile(
-    rb"(?P<gz>\x1f\x8b\x08)|(?P<zst>\x28\xb5\x2f\xfd)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\x00)|"
+    rb"(?P<gz>\x1f\x8b\x08)|(?P<zst>\x28\xb5\x2f\xfd)|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\x00)|"
     rb"(?P<utf16>\xff\xfe|\xfe\xff)"
 )
 """The first bytes of what a file may hold though its ending does not say so."""
@@ -117,7 +119,8 @@ class RawCorpus:
             root, named = path.rpartition("/")[0], [path]
         elif is_folder(filesystem, path):
             root = path.rstrip("/")
-            reasons = ((file, _passed_over_for(file[len(root) :])) for file in _files(filesystem, path))
+            files = ((file, file[len(root) :]) for file in _files(filesystem, path))
+            reasons = ((file, _no_file(filesystem, file) or _passed_over_for(name)) for file, name in files)
             named = (file for file, reason in reasons if not reason or passed_over.update([reason]))
         elif glob := _GLOB.search(path):
             root = path[: glob.start()].rpartition("/")[0]
@@ -234,6 +237,8 @@ def _passed_over_for(name: str) -> str:
     """Why a file of a folder, by its path there, is passed over; empty: it is not."""
     if any(part.startswith((".", "_")) for part in name.split("/")):  # _SUCCESS, .ipynb_checkpoints, ...
         return "hidden"
+    if _ODD_NAME.search(name):
+        return "name with :: or no UTF-8"
     return name.rpartition("/")[2] if _ABOUT.search(name) else "" if _KIND.search(name) else _ending(name)
 
 
@@ -244,10 +249,24 @@ def _ending(name: str) -> str:
 
 
 def _files(filesystem: Any, folder: str) -> Iterator[str]:
-    """All in a folder and below; on this machine without fsspec's kilobyte for each."""
-    if _local(filesystem):
-        return (f"{path.rstrip('/')}/{name}" for path, _, names in os.walk(folder) for name in names)
-    return iter(filesystem.find(folder))
+    """All in a folder and below, and folders that are not looked into; on this machine without fsspec's kilobyte for
+    each.
+    """
+    if not _local(filesystem):
+        yield from filesystem.find(folder)
+        return
+    locked: list[str] = []
+    for path, folders, names in os.walk(folder, onerror=lambda error: locked.append(error.filename)):
+        links = (name for name in folders if os.path.islink(f"{path}/{name}"))
+        yield from (f"{path.rstrip('/')}/{name}" for name in chain(names, links))
+    yield from locked
+
+
+def _no_file(filesystem: Any, path: str) -> str:
+    """What stands at a place in the place of a file; empty: a file, or nobody on this machine knows."""
+    if not _local(filesystem) or os.path.isfile(path):
+        return ""
+    return "linked or locked folder" if os.path.isdir(path) else "broken link or special file"
 
 
 def _local(filesystem: Any) -> bool:

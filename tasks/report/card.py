@@ -252,6 +252,7 @@ def write_pretrained_card(
     data = {
         **({"origin": _SYNTHETIC} if read.synthetic else {}),
         "documents": read.documents.kept,
+        **({"documents left out": read.documents.left_out} if read.documents.left_out else {}),
         "words": read.words,
         **({"files": read.kinds_of_files} if read.kinds_of_files else {}),
         "training tokens": training_tokens,

@@ -115,8 +115,8 @@ def corpus_made(counts: Mapping[str, Any]) -> str:
     corpus = CorpusCounts.parse(counts)
     documents = corpus.documents
     kept = f"{documents.train:,} train + {documents.validation:,} held out"
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in documents.dropped.items() if count)
-    more = (f"; {told}" for told in (dropped and f"left out: {dropped}", corpus.kinds_of_files) if told)
+    left_out = documents.left_out and f"left out: {documents.left_out}"
+    more = (f"; {told}" for told in (left_out, corpus.kinds_of_files) if told)
     return f"{documents.read:,} documents -> {kept}, {amount(corpus.words)} words{''.join(more)}"
 
 

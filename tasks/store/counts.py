@@ -73,6 +73,11 @@ class Documents(Counts):
     dropped: Mapping[str, int]
     """Reason -> documents that are left out for it."""
 
+    @property
+    def left_out(self) -> str:
+        """Those that are left out, by reason, in words; empty: none is."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items() if count)
+
 
 class Partitions(Counts):
     """Partitions of a corpus, and which of them its build had to read."""

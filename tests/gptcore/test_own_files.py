@@ -1,26 +1,17 @@
-"""One table in every file that people's programs write: the same rows, or one line that says what was found."""
+"""Files that people's programs write: their rows, what is told of them, or one line that says what was found."""
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
 import json
-import lzma
 import re
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import openpyxl
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from flows.cli.main import main
 from gptcore.base.errors import InputError
@@ -35,16 +26,6 @@ from tests.gptcore.test_own_task import toml
 
 INPUTS = Path(__file__).parents[1] / "public_inputs" / "files"
 Rows = list[dict[str, str]]
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12) | st.sampled_from(
-    ["a, b", 'he said "no"', "x;y", "a|b", "a\tb", "two\nlines", "é", '"', '""', "sep=;", "# a", "1,5", "text", " a "]
-)
-TABLE = st.lists(
-    st.fixed_dictionaries({"text": TEXT.filter(str.strip), "other": TEXT, "label": st.sampled_from("ab")}),
-    min_size=1,
-    max_size=5,
-).map(lambda rows: [{name: row[name] for name in ("text", "other", "label")} for row in rows])
-FOREIGN_WORDS = re.compile("field larger|expected after|unexpected end|new-line")
-REFUSAL = re.compile(r"\S+rows\.\w+.*: found .+, expected .+", re.DOTALL)
 
 
 def read(folder: Path, name: str, **fields: Any) -> list[tuple[tuple[str, ...], float | None]]:
@@ -55,111 +36,20 @@ def read(folder: Path, name: str, **fields: Any) -> list[tuple[tuple[str, ...], 
     return [(row.fields, row.label) for row in iterate(read_own_task(str(folder / "own.toml")).spec, "", "train")]
 
 
-def meant(rows: Rows) -> list[tuple[tuple[str, ...], float | None]]:
-    return [((row["text"],), float("ab".index(row["label"]))) for row in rows]
-
-
 def of_cells(rows: Rows, **dialect: Any) -> str:
     csv.writer(text := io.StringIO(), **dialect).writerows([rows[0].keys(), *(row.values() for row in rows)])
     return text.getvalue()
 
 
-def is_same(rows: Rows, name: str, write: Callable[[Path], object], **fields: Any) -> None:
-    """See that a written file has these rows, or is refused in one line."""
-    with TemporaryDirectory() as folder:
-        write(Path(folder) / name)
-        try:
-            found: Any = read(Path(folder), name, **fields)
-        except InputError as error:
-            found = str(error)
-    refused = isinstance(found, str) and REFUSAL.fullmatch(found) and not FOREIGN_WORDS.search(found)
-    assert refused or found == meant(rows)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    rows=TABLE,
-    delimiter=st.sampled_from(",;|\t"),
-    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
-    end=st.sampled_from(["\n", "\r\n"]),
-    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]),
-    pack=st.sampled_from([bytes, gzip.compress, bz2.compress, lzma.compress]),
-    sep=st.booleans(),
-    says=st.booleans(),
-)
-def test_a_table_of_cells(
-    rows: Rows, delimiter: str, quoting: Any, end: str, encoding: str, pack: Any, sep: bool, says: bool
-) -> None:
-    text = f"sep={delimiter}{end}" * sep + of_cells(rows, delimiter=delimiter, quoting=quoting, lineterminator=end)
-    try:
-        content = text.encode(encoding)
-    except UnicodeEncodeError:
-        assume(False)
-    told = {"encoding": encoding, "delimiter": delimiter} if says else {}
-    if encoding == "cp1252" and not says and not text.isascii():  # bytes that happen to be UTF-8 are read as it
-        with pytest.raises(UnicodeDecodeError):
-            content.decode()
-    is_same(rows, "rows.csv", lambda path: path.write_bytes(pack(content)), **told)
-
-
-@settings(max_examples=50, deadline=None)
-@given(rows=TABLE, quoted=st.booleans())
-def test_a_table_between_tabs(rows: Rows, quoted: bool) -> None:
-    plain = "".join("\t".join(row) + "\n" for row in [rows[0], *(row.values() for row in rows)])
-    text = of_cells(rows, dialect="excel-tab") if quoted else plain
-    is_same(rows, "rows.tsv", lambda path: path.write_bytes(text.encode()), quoted=quoted)
-
-
-def _saved(table: pa.Table, path: Path) -> None:
-    path.mkdir()
-    (path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
-    with pa.ipc.new_stream(str(path / "data.arrow"), table.schema) as stream:
-        stream.write_table(table)
-
-
-def _arrow(table: pa.Table, path: Path) -> None:
-    with pa.ipc.new_file(str(path), table.schema) as file:
-        file.write_table(table, max_chunksize=2)
-
-
-def _excel(rows: Rows, path: Path) -> None:
-    sheet = (book := openpyxl.Workbook()).active
-    for row in [rows[0], *(row.values() for row in rows)]:
-        sheet.append(list(row))
-    book.save(path)
-
-
-COLUMNS: dict[str, Callable[[Rows, Path], object]] = {
-    "rows.jsonl": lambda rows, path: path.write_text("".join(json.dumps(row) + "\n" for row in rows)),
-    "rows.json": lambda rows, path: path.write_text(json.dumps(rows, indent=1)),
-    "rows.json ": lambda rows, path: path.write_text(json.dumps({n: [row[n] for row in rows] for n in rows[0]})),
-    "rows.json  ": lambda rows, path: path.write_text(
-        json.dumps({name: {str(n): row[name] for n, row in enumerate(rows)} for name in rows[0]})
-    ),
-    "rows.parquet": lambda rows, path: pq.write_table(pa.Table.from_pylist(rows), path),
-    "rows.arrow": lambda rows, path: _arrow(pa.Table.from_pylist(rows), path),
-    "rows.arrow ": lambda rows, path: _saved(pa.Table.from_pylist(rows), path),
-    "rows.xlsx": _excel,
-}
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-@settings(max_examples=20, deadline=None)
-@given(rows=TABLE)
-def test_a_table_of_columns(name: str, rows: Rows) -> None:
-    if name == "rows.xlsx":  # which holds no control characters, and calculates what begins with an equals sign
-        rows = [{name: "".join(filter(str.isprintable, f"-{text}")) for name, text in row.items()} for row in rows]
-        rows = [row | {"label": row["label"][1:]} for row in rows]
-    is_same(rows, name.strip(), lambda path: COLUMNS[name](rows, path))
-
-
 def test_cells_of_excel_are_those_of_a_csv(tmp_path: Path) -> None:
     sheet = (book := openpyxl.Workbook()).active
-    for row in (["text", "label", None], [datetime(2024, 1, 31), 1.0], [2.5, True], ["a", 0], [None, None]):
+    rows = [datetime(2024, 1, 31), 1.0], [2.5, True], ["a", 0], ["b", "#N/A"], [None, None]
+    for row in (["text", "label", None], *rows):
         sheet.append(row)
     book.create_sheet("notes").append(["why"])
     book.save(tmp_path / "rows.xlsx")
-    assert read(tmp_path, "rows.xlsx", labels=["0", "1", "true"]) == [(("2024-01-31",), 1), (("2.5",), 2), (("a",), 0)]
+    told: dict[str, Any] = {"labels": ["0", "1", "true"], "dropped_labels": [""]}
+    assert read(tmp_path, "rows.xlsx", **told) == [(("2024-01-31",), 1), (("2.5",), 2), (("a",), 0)]
     note = read_own_task(str(tmp_path / "own.toml")).spec.note
     assert note == "rows.xlsx: the sheet 'Sheet' is read, and not 'notes' (1 rows)"
 

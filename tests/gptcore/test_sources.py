@@ -10,7 +10,6 @@ import lzma
 import random
 import re
 import uuid
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptcore.base.errors import InputError
@@ -345,56 +344,11 @@ WRITERS: dict[str, Callable[[list[str | None]], bytes]] = {
 }
 
 
-ENDINGS = ["parquet", *(kind + packed for kind in WRITERS for packed in PACKERS if kind != "parquet")]
-
-
 def parquet_bytes(column: pa.Array) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"text": column}), sink)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([*ENDINGS, "html", "epub", "pdf", "docx", "tar.gz", ""]),
-            st.sampled_from([str, str.upper, str.title]),
-            st.lists(st.none() | st.text("abc é\u0939\u4e2d", min_size=1, max_size=20), min_size=1, max_size=4),
-        ),
-        min_size=1,
-        max_size=10,
-    ),
-    st.integers(16, 60),
-)
-def test_all_files_and_texts_are_read_or_counted(
-    tmp_path_factory: pytest.TempPathFactory, folder: list[tuple[str, Callable[[str], str], list]], block: int
-) -> None:
-    """Texts that go in are those that come out, are null or lie in files that are counted as passed over."""
-    root = tmp_path_factory.mktemp("corpus")
-    expected: Counter[str | None] = Counter()
-    endings, unread = Counter[str](), Counter[str]()
-    for number, (ending, case, texts_) in enumerate([("txt", str, ["a"]), *folder]):
-        kind, _, packed = ending.partition(".")
-        name = f"{number:02}{'.' if ending else ''}{ending}"
-        data = b"?"
-        if kind in WRITERS:
-            data = PACKERS[f".{packed}" if packed else ""](WRITERS[kind](texts_))
-            expected.update(map(str, texts_[:1]) if kind in ("txt", "md") else texts_)
-            endings[f".{ending}"] += 1
-        else:
-            unread[f".{ending.rpartition('.')[2]}" if ending else "without ending"] += 1
-        (root / case(name)).write_bytes(data)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources_module, "BLOCK", block)
-        corpus = RawCorpus.at(str(root))
-        read = [
-            None if text is None else "".join(text) for s in corpus.sources for text in read_documents(s, ANY, Read())
-        ]
-    assert Counter(read) == expected
-    assert corpus.files == {"read": endings, "passed over": unread}
-    assert endings.total() + unread.total() == len(list(root.iterdir()))
 
 
 @pytest.mark.parametrize("value", [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary()])

@@ -47,7 +47,7 @@ def dialect_of(url: str, spec: TaskSpec, known: Collection[str] = ()) -> Dialect
     begin = begin[1:] if sep else begin
     comment = bool(begin) and begin[0].startswith("#")
     delimiter = said.delimiter or (sep[1] if sep else "\t" if spec.format == "tsv" else "")
-    delimiter = delimiter or _delimiter(url, spec, begin[comment:])
+    delimiter = delimiter or _delimiter(url, spec, begin[comment:], known)
     if comment:
         _refuse_comment(url, _cells(begin, delimiter)[:2], {*map(plain_name, spec.required_columns or known)})
     encoding = said.encoding or ("cp1252" if delimiter == ";" and not is_utf_8 else "")
@@ -83,13 +83,16 @@ def _cells(begin: Sequence[str], delimiter: str) -> list[list[str]]:
     return rows[:-1] if len(begin) > _LOOKED_AT - 3 else rows
 
 
-def _delimiter(url: str, spec: TaskSpec, begin: Sequence[str]) -> str:
-    """What most rows agree on: each has as many cells as the first, two or more, and these are the task's columns."""
+def _delimiter(url: str, spec: TaskSpec, begin: Sequence[str], known: Collection[str]) -> str:
+    """What most rows agree on: each has as many cells as the first, two or more, and these are the task's columns, or
+    some of them have ``known`` names.
+    """
     agree: dict[str, tuple[bool, float]] = {}
     for delimiter in _DELIMITERS:
         rows = _cells(begin, delimiter)
         if rows and (width := len(rows[0])) > 1:
             its = len(spec.columns) == width if spec.columns else spec.required_columns <= {*rows[0]}
+            its = its and not (known and {*known}.isdisjoint(map(plain_name, rows[0])))
             agree[delimiter] = its, sum(len(row) == width for row in rows) / len(rows)
     best = max(agree.values(), default=(False, 0.0))
     alike = [delimiter for delimiter, share in agree.items() if share == best]

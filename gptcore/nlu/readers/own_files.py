@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -33,6 +34,8 @@ from gptcore.nlu.readers.text_files import (
 )
 from gptcore.nlu.spec import Dialect, Format, TaskSpec
 
+_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
+"""How Excel writes a character that XML cannot hold, or would change."""
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "arrow"}
 
 
@@ -59,7 +62,7 @@ def opened(row: Record, spec: TaskSpec) -> Record:
     dialect = spec.dialect or Dialect()
     columns = dict(row.columns)
     if dialect.separator and isinstance(cell := columns.get(spec.label), str):
-        columns[spec.label] = [label.strip() for label in cell.split(dialect.separator) if label.strip()]
+        columns[spec.label] = labels_apart(cell, dialect.separator)
     if dialect.options and spec.choices:
         listed, keys = listed_in(row, dialect.options)
         if listed is None or len(listed) != len(spec.choices):
@@ -69,6 +72,11 @@ def opened(row: Record, spec: TaskSpec) -> Record:
         if (label := label_text(columns.get(spec.label))) in keys:
             columns[spec.label] = str(keys.index(label))
     return replace(row, columns=columns)
+
+
+def labels_apart(cell: str, separator: str) -> list[str]:
+    """The labels of a cell with something between them; none of one that is blank."""
+    return [label.strip() for label in cell.split(separator) if label.strip()]
 
 
 def listed_in(row: Record, path: str) -> tuple[list[Any] | None, list[str]]:
@@ -208,8 +216,12 @@ def _sheets(url: str) -> dict[str, list[list[str]]]:
 
 
 def _cell(value: Any) -> str:
-    """A cell as a CSV of the table has it: a day has no hour."""
-    return str(value.date() if isinstance(value, datetime) and value.time() == time() else value)
+    """A cell as a CSV of the table has it: a day has no hour, a formula that failed no value, and what XML cannot hold
+    stands for itself.
+    """
+    if isinstance(value, datetime) and value.time() == time():
+        return str(value.date())
+    return "" if value != value else _ESCAPED.sub(lambda mark: chr(int(mark[1], 16)), str(value))
 
 
 _READERS: dict[Format, Callable[[str, TaskSpec], Iterator[Record]]] = {

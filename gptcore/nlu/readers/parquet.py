@@ -179,7 +179,7 @@ def _is(its_type: Any, kind: str) -> bool:
         return _is(its_type, "string") or _is(its_type, "list of strings")
     if kind == "list of strings":
         return (of.is_list(its_type) or of.is_large_list(its_type)) and _is(its_type.value_type, "string")
-    text = _is_text(its_type)
+    text = _is_text(its_type) or of.is_null(its_type)
     number = of.is_integer(its_type) or of.is_floating(its_type) or of.is_boolean(its_type) or of.is_decimal(its_type)
     return text or (kind != "string" and number)
 

@@ -121,13 +121,14 @@ def decoded_lines(lines: Iterable[bytes], name: str, own: bool = False) -> Itera
 
     :param lines: they end in LF; where there is none, in CR.
     :param name: of the file, for messages.
-    :param own: whether the file is one of a user's own task, where another encoding can be said.
+    :param own: whether the file is one of a user's own task, where another encoding can be said, and a CR at the end of
+        a line that goes on in a quoted cell stays one.
     :raises InputError: bytes that are not UTF-8; names line and byte offset.
     """
     offset, given = 0, iter(lines)
     begin = list(itertools.islice(given, 1))
     if begin and b"\r" in begin[0] and not begin[0].endswith(b"\n"):  # without a single LF that line is the file
-        begin = begin[0].replace(b"\r", b"\n").splitlines(keepends=True)
+        begin = (begin[0] if own else begin[0].replace(b"\r", b"\n")).splitlines(keepends=True)
     for number, line in enumerate(itertools.chain(begin, given), start=1):
         text = _decode(line, name, offset, number, own)
         yield number, text.removeprefix("\ufeff") if number == 1 else text
