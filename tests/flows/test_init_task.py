@@ -247,6 +247,28 @@ def test_peoples_files_are_taken_for_what_they_are(file: str, meant: dict[str, A
         assert list(iterate(spec, "", split))
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text", "told"),
+    [
+        ("cp1252", "Die Brücke über den Fluß", "note: rows.csv: it is not UTF-8 in 12 lines, and is read as Windows"),
+        (
+            "cp1251",
+            "старый мельник",
+            "line 2, byte offset 11: found byte 0xf1, expected UTF-8 text; if Windows wrote it",
+        ),
+    ],
+)
+def test_semicolons_with_bytes_of_windows(
+    encoding: str, text: str, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["text;label", *(f"{text} {n};{'pq'[n % 2]}" for n in range(12))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines), encoding=encoding)
+    code, printed = run(str(tmp_path / "rows.csv"), capfd=capfd)
+    assert (code, told in printed) == (0 if encoding == "cp1252" else 2, True), printed
+    code, printed = run(str(tmp_path / "rows.csv"), "--encoding", encoding, "--force", capfd=capfd)
+    assert (code, text in printed) == (0, True), printed
+
+
 def test_a_list_of_choices_is_asked_about_as_it_is_written(tmp_path: Path) -> None:
     """A key of the list, or a number, or the text itself is the label."""
     rows = shutil.copytree(FILES / "03-endings-list", tmp_path / "rows")

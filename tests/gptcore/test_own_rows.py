@@ -303,6 +303,16 @@ def test_a_table_is_read_back_as_it_was_written(kind, rows, tmp_path_factory):
     assert [dict(row.columns) for row in own_table(task_spec("sst2"), str(path))] == rows
 
 
+def test_a_table_is_what_it_begins_with_whatever_its_name(tmp_path):
+    rows = pd.DataFrame({"id": [1, 2], "sentence": ["a", "b"]})
+    writers = {"a.csv": rows.to_parquet, "b.csv": partial(rows.to_excel, engine="openpyxl"), "c.txt": rows.to_csv}
+    for name, write in writers.items():
+        with (tmp_path / name).open("wb") as file:
+            write(file, index=False)
+        found = own_table(task_spec("sst2"), str(tmp_path / name))
+        assert [row.columns["sentence"] for row in found] == ["a", "b"]
+
+
 def test_a_table_of_json_lines_has_what_every_row_has(tmp_path):
     """A column's type may be known, and a key may be there, only behind the rows that are held at a time."""
     write_table(tmp_path / "a.csv", [{"text": "a"}, {"text": "b", "x": 1}, {"x": 2, "new": "c"}])

@@ -49,8 +49,9 @@ def read_own(url: str, spec: TaskSpec) -> Iterator[Record]:
     :raises InputError: as the reader of its format; a row that is the header once more.
     """
     for row in _READERS[spec.format](url, spec):
-        cells = [plain_name(cell) for cell in row.columns.values() if isinstance(cell, str) and cell.strip()]
-        if len({*cells}) == len(cells) > 1 and {*cells} <= {*map(plain_name, row.columns)}:
+        names = {*map(plain_name, row.columns)}
+        cells = [cell for cell in row.columns.values() if isinstance(cell, str) and cell.strip()]
+        if len(cells) > 1 and all(plain_name(cell) in names for cell in cells) and len({*cells}) == len(cells):
             place = f"{row.file}, {row.unit} {row.line}"
             raise InputError(f"{place}: found the names of the columns, expected a row{TAKE_OUT}")
         yield opened(row, spec)
@@ -128,17 +129,27 @@ def kind_of(url: str, encoding: str = "") -> Format:
     :param encoding: of a text, as :func:`gptcore.nlu.readers.text_files.lines` takes it.
     :raises InputError: as :func:`gptcore.nlu.readers.text_files.lines`.
     """
-    if is_folder(*file_system(url)):
-        return "arrow"
-    head = head_of(url)
-    if (magic := head[:4]) in _MAGIC or url.lower().endswith(".xlsx") or any(part in head for part in _OF_WORKBOOKS):
-        return _MAGIC.get(magic, "xlsx")
+    if binary := binary_kind(url):
+        return binary
     texts = (line.strip() for line in beginning(url, encoding)[0] if line.strip())
     first, second = next(texts, ""), next(texts, "")
     if first[:1] not in ("{", "["):
         tabs = "\t" in first and not (".csv" in url.rpartition("/")[2].lower() and "," in first)
         return "tsv" if tabs else "csv"
     return "jsonl" if first[:1] == "{" and first.endswith("}") and second else "json"
+
+
+def binary_kind(url: str) -> Format | None:
+    """The format of a file of rows that is no text, or of a folder of `datasets`, whatever it is called; None: a text.
+
+    :raises InputError: no such file.
+    """
+    if is_folder(*file_system(url)):
+        return "arrow"
+    head = head_of(url)
+    if url.lower().endswith(".xlsx") or any(part in head for part in _OF_WORKBOOKS):
+        return "xlsx"
+    return _MAGIC.get(head[:4])
 
 
 def _cells(url: str, spec: TaskSpec) -> Iterator[Record]:
