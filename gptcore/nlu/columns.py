@@ -68,9 +68,7 @@ class Rows:
         cells = [row for _, row in itertools.islice(cells_of(self.url, dialect), LOOKED_AT)]
         require(cells, f"{self.url}: found no rows, expected two or more")
         names, lone = cells[0], len(cells[0]) == 1 and not beside
-        expected = (
-            "commas, semicolons, pipes or tabs between columns, or a JSON object a line; --delimiter says another"
-        )
+        expected = "commas, semicolons, pipes or tabs between columns (else --delimiter), or a JSON object a line"
         require(not lone, f"{self.url}, line 1: found one column, expected {expected}")
         header = sorted(map(plain_name, names))
         columns = zip(
@@ -98,10 +96,11 @@ class Rows:
         cells = {value for value in self.values(name) if isinstance(value, str) and value.strip()}
         if cells and all(isinstance(unwritten(cell), list) for cell in cells):
             return ","
+        if all(grade_of(cell.replace("/", "")) is not None for cell in cells):  # numbers, some of them dates
+            return ""
         for place, separator in enumerate(_SEPARATORS):
-            numbers = all(grade_of(cell.replace("/", "")) is not None for cell in cells)
             words = separator in ", " and of_texts([*cells])
-            if numbers or words or not any(separator in cell.strip() for cell in cells):
+            if words or not any(separator in cell.strip() for cell in cells):
                 continue
             split = [[str(part) for part in set_apart(cell, separator)] for cell in cells]
             parts = {part for cell in split for part in cell}
@@ -131,7 +130,7 @@ class Rows:
                 texts = all(isinstance(text, str) for texts in listed for text in texts)
                 if texts and len(sizes := {*map(len, listed)}) == 1 and min(sizes) > 1:
                     found.append((path, min(sizes)))
-                elif texts and sizes != {0} and plain_name(name).removesuffix("s") in CALLED["options"]:
+                elif texts and len(sizes) > 1 and plain_name(name).removesuffix("s") in CALLED["options"]:
                     said = f"lists of {min(sizes)} to {max(sizes)} texts, expected as many in each row"
                     raise InputError(f"{self.url}: {path}: found {said}; --form single reads the rows without them")
         return found

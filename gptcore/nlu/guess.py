@@ -238,8 +238,8 @@ def _parts(rows: Rows, label: str) -> tuple[dict[str, Rows], str]:
             found = {*other.labels(label)} if there else {MISSING}
             withheld = MISSING in found or (len(found) == 1 and found.isdisjoint(rows.labels(label)))
             if withheld:
-                why = "labels are missing there" if MISSING in found else f"each row's label is {show(*found)} there"
-                left_out.append(f"not {other.file} beside it: {why}")
+                as_what = "" if MISSING in found else f", where each row has {show(*found)}"
+                left_out.append(f"not {other.file} beside it: labels are missing there{as_what}")
             else:
                 splits[split] = other
     return splits, "; ".join(left_out)
@@ -262,7 +262,7 @@ def _answers(parts: Sequence[Rows], label: str, form: Any, said: Said) -> Fields
         if odd := [each for each in its if not isinstance(each, str)]:
             raise row.error(label, show(odd[0]), "text, a number or a truth value")
         if numbers and any(map(_INFINITE.fullmatch, its)):
-            raise row.error(label, json.dumps(row.columns[label]), "a finite number")
+            raise row.error(label, json.dumps(row.columns[label], default=str), "a finite number")
         if len({*its}) < len(its):
             raise row.error(label, show(row.columns[label]), "each label once")
     tags = "O" in there and len(there) > 1 and all(re.fullmatch("O|[BI]-.+", each) for each in there)
@@ -297,8 +297,8 @@ def _answers(parts: Sequence[Rows], label: str, form: Any, said: Said) -> Fields
     n_labels = f"{place}: found {len(labels):,} different ({show(labels[:_LISTED])})"
     require(2 <= len(labels) <= form.most_labels, f"{n_labels}, expected 2 to {form.most_labels}, or another --label")
     if len(labels) <= _LISTED or given or names or len(parts) > 1:
-        graded = form.graded and len(labels) > 2 and all(grade_of(each) is not None for each in labels)
-        also = "; --graded reads them as grades" if graded else ""
+        numbered = form.graded and len(labels) > 2 and all(grade_of(each) is not None for each in labels)
+        also = "; --graded reads them as grades" * numbered
         fields["labels"] = (labels, f"in the order of their classes{_alike(labels)}{also}")
     counts = Counter(parts[0].labels(label))
     return fields | (_metrics(counts, labels) if not form.several else {"metrics": (["micro_f1", "accuracy"], "")})
