@@ -95,7 +95,7 @@ class Findings:
         spec, rows = self._spec, self._rows[split]
         if empty := self._empty[split]:
             yield f"{len(empty):,} of {rows:,} {split} rows have an empty text, which is read as it is ({empty[0]})"
-        if without := self._without[split]:
+        if (without := self._without[split]) and counts:
             yield f"{without:,} of {rows:,} {split} rows have none of the labels, which is learnt as an answer, too"
         what = "grade" if spec.score_range else "label"
         if not counts and not self._form.places:
