@@ -296,7 +296,8 @@ def _labels(spec: TaskSpec, rows: dict[str, list[Example]]) -> Iterator[str]:
 def _left_out(spec: TaskSpec, dropped: dict[str, Counter[str]], rows: dict[str, list[Example]]) -> Iterator[str]:
     """Rows that are no examples, and those with equal texts: within a split, and in two of them."""
     for split, labels in dropped.items():
-        yield from (f"left out of {split}: {count:,} with {label}" for label, count in sorted(labels.items()))
+        cut = ", before dev rows are cut from it" if spec.holdout and split == "train" else ""
+        yield from (f"left out of {split}: {count:,} with {label}{cut}" for label, count in sorted(labels.items()))
     texts = {split: Counter(texts_of(spec, row) for row in examples) for split, examples in rows.items()}
     for split, found in texts.items():
         again = sum(found.values()) - len(found)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from gptcore.base.errors import InputError
 from gptcore.nlu.examples import show
-from gptcore.nlu.own_rows import NOTES, as_json, table_format
+from gptcore.nlu.own_rows import as_json, table_format
 from gptcore.nlu.readers.parquet import record_batches
 
 _ROWS = 1024  # in memory at a time, as Python objects
@@ -25,8 +25,7 @@ _ROWS = 1024  # in memory at a time, as Python objects
 def write_table(path: Path, rows: Iterable[Mapping[str, Any]], source: str = "") -> int:
     """Write rows under a temporary name, and give the file its own once they are all there.
 
-    :param rows: streamed; the first one has all the columns but a note, and but of parquet, whose types every row has
-        a say in.
+    :param rows: streamed, but of parquet, whose types every row has a say in.
     :param source: the table whose rows they are, with columns of their own behind its; of parquet to parquet its
         columns stay as they are there.
     :return: how many there are.
@@ -53,7 +52,7 @@ def json_line(row: Mapping[str, Any] | list[Any]) -> str:
 
 
 def _write_text(partial: Path, kind: str, rows: Iterator[Mapping[str, Any]], path: Path) -> None:
-    """Write rows to ``partial``; from the first note on a table is written anew, with a column for it."""
+    """Write rows to ``partial``; with a column that a row is the first to have the table is written anew."""
     plain: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if kind == "tsv" else {}
     with pa.output_stream(str(partial)) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
         if kind == "jsonl":
@@ -65,19 +64,19 @@ def _write_text(partial: Path, kind: str, rows: Iterator[Mapping[str, Any]], pat
             if writer is None:
                 writer = csv.DictWriter(ends, list(row), lineterminator="\r\n", **plain)
                 writer.writeheader()
-            if late := [name for name in NOTES if name in row and name not in writer.fieldnames]:
+            if late := [name for name in row if name not in writer.fieldnames]:
                 break
             cells = {name: json_line(cell) if isinstance(cell, list | dict) else cell for name, cell in row.items()}
             try:
                 writer.writerow(cells)
-            except (csv.Error, ValueError) as error:  # a tab or a line end in a cell; a column that the first row lacks
+            except csv.Error as error:  # a tab or a line end in a cell
                 raise InputError(f"{path}, row {number}: found {show(row)} ({error}), expected a .jsonl file") from None
         else:
             return
-    former = partial.rename(partial.with_name(f".former{partial.name}"))
+    former = partial.rename(partial.with_name(f".{len(writer.fieldnames)}-columns{partial.name}"))
     try:
         with pa.input_stream(str(former)) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-            before = ({**cells, late[0]: ""} for cells in csv.DictReader(text, **plain))
+            before = (cells | dict.fromkeys(late, "") for cells in csv.DictReader(text, **plain))
             _write_text(partial, kind, itertools.chain(before, [row], rows), path)
     finally:
         former.unlink()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gptcore.base.errors import require
+from gptcore.base.errors import InputError, require
 from gptcore.base.tables import read_table
 from gptcore.nlu.examples import Record
 from gptcore.nlu.forms import FORMS, MISSING
@@ -26,8 +26,10 @@ LOOKED_AT = 1000
 BARE = TaskSpec("rows", "", "csv", "single", {}, (), "", (), 0, {}, dialect=Dialect())
 """A task of which nothing is known yet."""
 _NAMES = {*CALLED["labels"], *CALLED["texts"], *itertools.chain(*CALLED["pairs"])}
-_SEPARATORS = (";", "|", "#", ",", " ")
+_SEPARATORS = (";", "|", "#", "、", "，", "/", "+", ",", " ")
 """What may stand between several labels, the surest first."""
+_SURE = 5
+"""How many of them stand for little else: of the others half as many labels as cells must be told apart by them."""
 
 
 class Said(NamedTuple):
@@ -66,7 +68,7 @@ class Rows:
         cells = [row for _, row in itertools.islice(cells_of(self.url, dialect), LOOKED_AT)]
         require(cells, f"{self.url}: found no rows, expected two or more")
         names, lone = cells[0], len(cells[0]) == 1 and not beside
-        expected = "commas, semicolons, pipes or tabs between columns, or a JSON object a line"
+        expected = "commas, semicolons, pipes or tabs between columns (else --delimiter), or a JSON object a line"
         require(not lone, f"{self.url}, line 1: found one column, expected {expected}")
         header = sorted(map(plain_name, names))
         columns = zip(
@@ -92,15 +94,18 @@ class Rows:
         cells are one label each.
         """
         cells = {value for value in self.values(name) if isinstance(value, str) and value.strip()}
-        for separator in _SEPARATORS:
-            numbers = all(grade_of(cell) is not None for cell in cells)
+        if cells and all(isinstance(unwritten(cell), list) for cell in cells):
+            return ","
+        if all(grade_of(cell.replace("/", "")) is not None for cell in cells):  # numbers, some of them dates
+            return ""
+        for place, separator in enumerate(_SEPARATORS):
             words = separator in ", " and of_texts([*cells])
-            if numbers or words or not any(separator in cell.strip() for cell in cells):
+            if words or not any(separator in cell.strip() for cell in cells):
                 continue
-            split = [labels_apart(cell, separator) for cell in cells]
+            split = [[str(part) for part in labels_apart(cell, separator)] for cell in cells]
             parts = {part for cell in split for part in cell}
             alone = parts <= {cell.strip() for cell in cells} and separator != " "
-            recur = len(parts) < len(cells) and (separator == ";" or alone or 2 * len(parts) <= len(cells))
+            recur = len(parts) < len(cells) and (place < _SURE or alone or 2 * len(parts) <= len(cells))
             if recur and all(split) and any(len(cell) > 1 for cell in split):
                 return separator
         return ""
@@ -109,7 +114,8 @@ class Rows:
         """Whether rows have any number of labels in a column: lists, or texts with something between them."""
         if self.said.form:
             return FORMS[self.said.form].several
-        return bool(self.separator(name)) or all(isinstance(value, list) for value in self.values(name))
+        there = [value for value in self.values(name) if value is not None]
+        return bool(self.separator(name)) or (bool(there) and all(isinstance(value, list) for value in there))
 
     def holds_lists(self, name: str) -> bool:
         """Whether a column's cells are lists or objects, written as text or not."""
@@ -119,24 +125,30 @@ class Rows:
         """Where each row lists as many texts, and how many."""
         found = []
         for name in self.but(label):
-            inner = [path for path in (name, f"{name}.text") if self.holds_lists(name)]
-            for path in inner:
+            for path in (name, f"{name}.text") if self.holds_lists(name) else ():
                 listed = [listed_in(row, path)[0] or [] for row in self.rows]
                 texts = all(isinstance(text, str) for texts in listed for text in texts)
                 if texts and len(sizes := {*map(len, listed)}) == 1 and min(sizes) > 1:
                     found.append((path, min(sizes)))
+                elif texts and len(sizes) > 1 and plain_name(name).removesuffix("s") in CALLED["options"]:
+                    said = f"lists of {min(sizes)} to {max(sizes)} texts, expected as many in each row"
+                    raise InputError(f"{self.url}: {path}: found {said}; --form single reads the rows without them")
         return found
 
     def labels(self, name: str) -> list[str]:
         """The labels in a column, in their one spelling; what is none, in Python's."""
+        spelled = [label for labels in self.labels_by_row(name) for label in labels]
+        return [label if isinstance(label, str) else repr(label) for label in spelled]
+
+    def labels_by_row(self, name: str) -> list[list[Any]]:
+        """The labels of each row, in their one spelling; what is none stays as it is."""
         several, separator = self.several(name), self.separator(name)
         form = FORMS["labels" if several else "single"]
         values = (
             labels_apart(value, separator) if several and separator and isinstance(value, str) else value
             for value in self.values(name)
         )
-        spelled = [label for value in values for label in form.label_texts(value)]
-        return [label if isinstance(label, str) else repr(label) for label in spelled]
+        return [form.label_texts(value) for value in values]
 
     def numbers(self, name: str) -> list[float]:
         """The numbers that stand in a column; none where something else does."""

@@ -18,7 +18,7 @@ _NAMED = 3  # examples
 _OF_SEVERAL = ("pearson", "spearman", "matthews")  # metrics that are 0/0 where all rows have one label
 _FEW_DEV_ROWS = 50
 _AROUND = " \t\r\n\xa0\"'"  # blanks and quotes
-_LIKE_MISSING = ("none", "null", "na", "n/a", "<na>")  # how other programs write that there is none
+_LIKE_MISSING = ("none", "null", "na", "n/a", "<na>", "?", "unlabeled")  # how other programs write that there is none
 
 
 class Findings:
@@ -27,6 +27,7 @@ class Findings:
     def __init__(self, spec: TaskSpec) -> None:
         self._spec, self._form = spec, form_of(spec)
         self._rows = Counter[str]()
+        self._without = Counter[str]()
         self._labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._train: dict[int, str] = {}
         self._train_again: list[str] = []
@@ -39,7 +40,9 @@ class Findings:
         """Look at a labelled row."""
         self._rows[split] += 1
         graded, form = self._spec.score_range, self._form
-        self._labels[split].update([form.shown(self._spec, row)] if graded else form.labels_in(self._spec, row))
+        labels = [form.shown(self._spec, row)] if graded else form.labels_in(self._spec, row)
+        self._labels[split].update(labels)
+        self._without[split] += not labels and form.several
         if not all(text.strip() for text in row.fields):
             self._empty[split].append(row.row)
         texts = hash(texts_of(self._spec, row))  # the texts themselves would be the file in memory
@@ -81,7 +84,7 @@ class Findings:
                 yield f"the labels {named} {differ}, yet each is a class of its own"
             elif labels[0] != labels[0].strip(_AROUND):
                 yield f"the label {named} begins or ends with blanks or quotes, which are part of it"
-            if plain in _LIKE_MISSING:
+            if plain in _LIKE_MISSING or (plain == "-1" and not all(grade_of(other) is not None for other in alike)):
                 yield f"the label {named} is a class like any other, though it may stand for a missing one"
             if self._form.several and any("," in label for label in labels):
                 yield f"the label {named} is a single one: semicolons set labels apart, commas do not"
@@ -92,6 +95,8 @@ class Findings:
         spec, rows = self._spec, self._rows[split]
         if empty := self._empty[split]:
             yield f"{len(empty):,} of {rows:,} {split} rows have an empty text, which is read as it is ({empty[0]})"
+        if (without := self._without[split]) and counts:
+            yield f"{without:,} of {rows:,} {split} rows have none of the labels, which is learnt as an answer, too"
         what = "grade" if spec.score_range else "label"
         if not counts and not self._form.places:
             yield f"no row of {split} has a label: every score on it is 0"

@@ -18,13 +18,13 @@ from gptcore.base.errors import InputError, nearest, require
 from gptcore.base.filesystems import exists, file_system, is_folder
 from gptcore.config import FinetuneConfig
 from gptcore.nlu.columns import BARE, CALLED, LOOKED_AT, Rows, Said
-from gptcore.nlu.examples import show
+from gptcore.nlu.examples import EmptyText, show
 from gptcore.nlu.forms import FORMS, MISSING, label_text
 from gptcore.nlu.forms.form import grade_of
 from gptcore.nlu.own_task import free_name
 from gptcore.nlu.readers.header import few, of_texts
 from gptcore.nlu.readers.own_files import opened
-from gptcore.nlu.readers.text_files import plain_name
+from gptcore.nlu.readers.text_files import in_words, plain_name
 from gptcore.nlu.spec import Dialect
 
 Fields = dict[str, tuple[Any, str]]
@@ -32,6 +32,10 @@ Fields = dict[str, tuple[Any, str]]
 
 _COUNTED = re.compile(r"(.*?)[ _-]?(\d+|[a-z])")
 _ALIKE = re.compile("duplicate|paraphras|similar|equivalent", re.IGNORECASE)  # in what a symmetric pair's label says
+_UNKNOWN = {MISSING, "-1"}  # labels of rows with choices of which nobody says which is right
+_INFINITE = re.compile("[+-]?inf(inity)?", re.IGNORECASE)
+_DIGIT = re.compile(r"\d")
+_LEFT_OUT = "such rows are left out"
 _NO_LABEL = "-"  # how SNLI writes that its raters did not agree
 _LISTED = 20  # labels that a file names; where there are more, its rows do
 _OF_WORDS = ("single", "labels")  # forms of rows with one text
@@ -135,7 +139,7 @@ def _label_column(rows: Rows, given: str) -> tuple[str, str]:
     if len(candidates) == 1:
         n_values = len(set(rows.labels(candidates[0])))
         return candidates[0], "by its name" if named else f"{n_values} different values in {len(rows.rows)} rows"
-    which = f"{', '.join(candidates)}, each of which could be the label" if candidates else ", ".join(rows.names)
+    which = f"{in_words(candidates)}, each of which could be the label" if candidates else in_words(rows.names)
     found = f"{rows.url}: found the columns {which}, expected --label COLUMN"
     raise Unclear(found, "--label", candidates or rows.but())
 
@@ -150,7 +154,8 @@ def _texts(rows: Rows, label: str, said: Said) -> Fields:
     asked, several = FORMS.get(said.form), rows.several(label)
     if pair and not several and (asked is None or asked.symmetric_names):
         return _pair([named[name] for name in pair], rows, label, "by their names")
-    options, listed = ([], "") if asked and not asked.choices else _options(rows, texts, label, said.labels)
+    none = (asked and not asked.choices) or rows.several(label)
+    options, listed = ([], "") if none else _options(rows, texts, label, said.labels)
     if options:
         others = [name for name in texts if name not in options and not listed.startswith(name)]
         others = [*said.texts] or ([name for name in others if of_texts(rows.texts(name))] or others)[:2]
@@ -161,8 +166,10 @@ def _texts(rows: Rows, label: str, said: Said) -> Fields:
     texts = [name for name in texts if not rows.numbers(name)]
     texts = [name for name in texts if of_texts(rows.texts(name)) or plain_name(name) in CALLED["headings"]] or texts
     texts = [*said.texts] or texts
-    require(texts, f"{rows.url}: found no column of texts among {', '.join(rows.names)}, expected one beside {label}")
-    two = len(texts) == 2 and not (asked or plain_name(texts[0]) in CALLED["headings"])
+    require(texts, f"{rows.url}: found no column of texts among {in_words(rows.names)}, expected one beside {label}")
+    headings = [name for name in texts if plain_name(name) in CALLED["headings"]]
+    texts = texts if said.texts else [*headings, *(name for name in texts if name not in headings)]
+    several, two = rows.several(label), len(texts) == 2 and not (asked or headings)
     if (asked and asked.symmetric_names) or (two and not several):
         require(len(texts) == 2, f"{rows.url}: found the texts {', '.join(texts)}, expected two as --text A,B")
         why = "as --form says" if asked else f"form single with [{_toml(texts)}] joins them"
@@ -207,30 +214,35 @@ def _options(rows: Rows, texts: Sequence[str], label: str, labels: Sequence[str]
         spec = replace(BARE, form="choices", label=label, choices=tuple(options), dialect=Dialect(options=listed))
         try:
             if not labels:
-                there = [opened(row, spec) for row in rows.rows]
-                FORMS["choices"].labels_of(spec, ((row, label_text(row.columns.get(label))) for row in there))
+                there = ((row, label_text(row.columns.get(label))) for row in (opened(row, spec) for row in rows.rows))
+                FORMS["choices"].labels_of(spec, ((row, each) for row, each in there if each not in _UNKNOWN))
             return options, listed
-        except InputError:
+        except InputError as error:
             called = f"--labels A,B,...: what {label} is where the right one is {', '.join(options)}"
             found = show(sorted(set(rows.labels(label)))[:_LISTED])
             if listed or stem in CALLED["options"]:
+                if isinstance(error, EmptyText):
+                    raise
                 raise Unclear(f"{rows.url}: {label}: found {found}, expected {called}", "--labels", ()) from None
     return [], ""
 
 
 def _parts(rows: Rows, label: str) -> tuple[dict[str, Rows], str]:
     """The training rows; labelled dev and test rows beside a file which is called train; a word on unlabelled ones."""
-    splits, left_out = {"train": rows}, dict[str, Rows]()
+    splits, left_out = {"train": rows}, list[str]()
     for split in ("dev", "test") if "train" in rows.file else ():
         urls = (rows.url.removesuffix(rows.file) + rows.file.replace("train", word) for word in CALLED[split])
         if url := next((url for url in urls if exists(*file_system(url))), ""):
             other = Rows(url, rows.said._replace(label=label), beside=True)
             there = other.names == rows.names if rows.headless else label in other.names
             found = {*other.labels(label)} if there else {MISSING}
-            withheld = MISSING in found or (found == {"-1"} and "-1" not in rows.labels(label))
-            (left_out if withheld else splits)[split] = other
-    names = " and ".join(other.file for other in left_out.values())
-    return splits, f"not {names} beside it: labels are missing there" if names else ""
+            withheld = MISSING in found or (len(found) == 1 and found.isdisjoint(rows.labels(label)))
+            if withheld:
+                as_what = "" if MISSING in found else f", where each row has {show(*found)}"
+                left_out.append(f"not {other.file} beside it: labels are missing there{as_what}")
+            else:
+                splits[split] = other
+    return splits, "; ".join(left_out)
 
 
 def _answers(parts: Sequence[Rows], label: str, form: Any, said: Said) -> Fields:
@@ -240,17 +252,22 @@ def _answers(parts: Sequence[Rows], label: str, form: Any, said: Said) -> Fields
     """
     given = said.labels
     if form.choices:
-        return {**({"labels": (list(given), "")} if given else {}), "metrics": (["accuracy"], "")}
+        which = sorted(_UNKNOWN & {each for part in parts for each in part.labels(label)})
+        left_out: Fields = {"dropped_labels": (which, _LEFT_OUT)} if which else {}
+        return {**left_out, **({"labels": (list(given), "")} if given else {}), "metrics": (["accuracy"], "")}
     place = f"{parts[0].url}: {label}"
-    for row in itertools.chain(*(part.rows for part in parts)):
-        if isinstance(value := row.columns.get(label), float) and math.isinf(value):
-            raise row.error(label, "Infinity", "a finite number")
-        if odd := [each for each in form.label_texts(row.columns.get(label)) if not isinstance(each, str)]:
-            raise row.error(label, show(odd[0]), "text, a number or a truth value")
     there = {each for part in parts for each in part.labels(label)}
+    numbers = all(grade_of(each) is not None for each in there if each != MISSING and not _INFINITE.fullmatch(each))
+    for row, its in itertools.chain(*(zip(part.rows, part.labels_by_row(label), strict=True) for part in parts)):
+        if odd := [each for each in its if not isinstance(each, str)]:
+            raise row.error(label, show(odd[0]), "text, a number or a truth value")
+        if numbers and any(map(_INFINITE.fullmatch, its)):
+            raise row.error(label, json.dumps(row.columns[label], default=str), "a finite number")
+        if len({*its}) < len(its):
+            raise row.error(label, show(row.columns[label]), "each label once")
     tags = "O" in there and len(there) > 1 and all(re.fullmatch("O|[BI]-.+", each) for each in there)
     require(not tags, f"{place}: found tags of words; expected a label a row, as no own task is of the form tags")
-    none = set() if form.several else {MISSING, _NO_LABEL}
+    none = {MISSING} if form.several else {MISSING, _NO_LABEL}
     if unknown := next((each for each in given if label_text(each) not in there), ""):
         raise InputError(f"--labels: found {unknown!r}, which no row has; {nearest(unknown, sorted(there - none))}")
     dropped = there - {*map(label_text, given)} if given else there & none
@@ -260,21 +277,29 @@ def _answers(parts: Sequence[Rows], label: str, form: Any, said: Said) -> Fields
         if len(others) == 2:
             raise Unclear(f"{place}: found -1 beside 0 and 1, expected {expected}", "--labels", ("-1,0,1", "0,1"))
         dropped = dropped | {"-1"}
-    fields: Fields = {"dropped_labels": (sorted(dropped), "such rows are left out")} if dropped else {}
+    fields: Fields = {"dropped_labels": (sorted(dropped), _LEFT_OUT)} if dropped else {}
     told = [part.numbers(label) if said.graded else part.grades(label) for part in parts]
     require(not said.graded or all(told), f"{place}: found labels that are no numbers, expected grades for --graded")
     if form.graded and not given and (grades := list(itertools.chain(*told))):
         fields["score_range"] = ([math.floor(min(grades)), math.ceil(max(grades))], "grades")
         return {**fields, "metrics": (["pearson", "spearman"], "")}
+    numbered = plain_name(label) in CALLED["grades"] and all(map(_DIGIT.search, there - dropped))
+    if form.graded and not given and numbered and there - dropped:
+        expected = "numbers for grades, or --labels A,B,... for classes"
+        raise Unclear(f"{place}: found {show(sorted(there - dropped)[:_LISTED])}, expected {expected}", "--labels", ())
     names = {value for part in parts for value in part.values(label) if value in ("nan", "NaN")}
     if not given and names and MISSING in dropped and not form.several and _is_named_nan(parts, label):
         dropped, there = dropped - {MISSING}, there - {MISSING} | names
         fields.pop("dropped_labels", None)
+    elif names and MISSING in dropped:
+        fields["dropped_labels"] = (sorted(dropped), f"{_LEFT_OUT}, those with {in_words(sorted(names))}, too")
     labels = list(given or form.labels_of(BARE, ((parts[0].rows[0], each) for each in there - dropped)))
     n_labels = f"{place}: found {len(labels):,} different ({show(labels[:_LISTED])})"
     require(2 <= len(labels) <= form.most_labels, f"{n_labels}, expected 2 to {form.most_labels}, or another --label")
     if len(labels) <= _LISTED or given or names or len(parts) > 1:
-        fields["labels"] = (labels, f"in the order of their classes{_alike(labels)}")
+        numbered = form.graded and len(labels) > 2 and all(grade_of(each) is not None for each in labels)
+        also = "; --graded reads them as grades" * numbered
+        fields["labels"] = (labels, f"in the order of their classes{_alike(labels)}{also}")
     counts = Counter(parts[0].labels(label))
     return fields | (_metrics(counts, labels) if not form.several else {"metrics": (["micro_f1", "accuracy"], "")})
 

@@ -25,13 +25,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.filesystems import exists, file_system, is_folder, misspelt
+from gptcore.base.filesystems import exists, file_system, misspelt
 from gptcore.nlu.examples import EmptyText
 from gptcore.nlu.forms import form_of, label_number, label_text
 from gptcore.nlu.readers import Example, Record, decoded_lines, example_of, lines, parse_object, rows_of, show
 from gptcore.nlu.readers.dialect import as_written, cells_of, dialect_of
 from gptcore.nlu.readers.mentions import HEAD, MENTION, TAIL, marked_mention, marked_relation
-from gptcore.nlu.readers.own_files import OWN_FORMATS, opened, read_own
+from gptcore.nlu.readers.own_files import OWN_FORMATS, binary_kind, kind_of, opened, read_own
 from gptcore.nlu.readers.tagged import tagged_example
 from gptcore.nlu.readers.text_files import named_columns
 from gptcore.nlu.registry import Dialect, Format, Source, TaskSpec
@@ -115,19 +115,22 @@ def _a_row(spec: TaskSpec) -> str:
 
 
 def table_format(path: str, written: bool = False) -> Format:
-    """The format of a table by the end of its name, behind which .gz or .zst may stand, but for parquet and its like.
+    """The format of a table by the end of its name, behind which .gz or .zst may stand; of one that is there and is no
+    text, or has another name, by what it begins with.
 
     :param written: whether it is one of answers, which are not written in every format that is read.
     :raises InputError: it ends in no format's name.
     """
-    kinds = _WRITTEN if written else OWN_FORMATS
+    kinds, there = _WRITTEN if written else OWN_FORMATS, not written and exists(*file_system(path))
+    if there and (binary := binary_kind(path)):
+        return binary
     end, packed = path.lower().rpartition(".")[2], path.lower().rpartition(".")[0].rpartition(".")[2]
     if end in kinds:
         return end
     if end in (("gz", "zst") if written else ("gz", "zst", "bz2", "xz")) and packed in kinds and packed in _PACKED:
         return packed
-    if not written and is_folder(*file_system(path)):
-        return "arrow"
+    if there:
+        return kind_of(path)
     named = f".{', .'.join(kinds)}, or .gz behind another than .parquet"
     raise InputError(f"{path}: found no format, expected a name that ends in {named}")
 

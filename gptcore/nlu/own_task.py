@@ -273,7 +273,8 @@ def _fitting(given: TomlFields, spec: TaskSpec) -> TaskSpec:
     fits(alone or not bounds, "score_range", bounds, "no labels and no choices beside it, nor their forms")
     dropped = list(spec.dropped_labels)
     question = spec.prompt and spec.prompt.question
-    fits(not (dropped and form.several), "dropped_labels", dropped, "none in the form labels: no label drops a row")
+    none = not form.several or set(dropped) <= {MISSING}
+    fits(none, "dropped_labels", dropped, 'only "" in the form labels, of which no label drops a row')
     fits(not (question and form.several), "prompt", question, "none in the form labels: a prompt has one answer")
     fits(form.symmetric_names or not spec.symmetric, "symmetric", True, "the form pair")
     last = len(spec.fields) - 1

@@ -148,7 +148,9 @@ def task_interface(spec: TaskSpec) -> Interface:
     columns, form = (*spec.text_columns, *spec.choices), form_of(spec)
     aliases = tuple(name for name, _ in zip(form.names_of(spec), spec.fields, strict=False) if name not in columns)
     example = {column: example_text(spec, column) for column in columns}
-    lists, passed = (ANSWERS,) if spec.choices else (), () if "id" in (*columns, *aliases) else ("id",)
+    lists = (ANSWERS,) if spec.choices else ()
+    listed = spec.dialect.options.partition(".")[0] if spec.dialect else ""
+    passed = tuple(name for name in ("id", listed) if name and name not in (*columns, *aliases))
     return Interface(columns, form.signature(spec), example, aliases=aliases, lists=lists, passed=passed)
 
 

@@ -41,7 +41,9 @@ def encode_dataset(store: Store, datasets_url: str, spec: TaskSpec, tokenizer: A
 
     def produce(out: Path) -> dict[str, Any]:
         report = encode_task(spec, datasets_url, Tokenizer.load(str(store.local(tokenizer))), out)
-        for note in (spec.note, *report["findings"]) if spec.own else ():
+        dropped = ((split, *each) for split, its in report["splits"].items() for each in its["dropped"].items())
+        left_out = [f"{count:,} rows of {split} are left out, with {reason}" for split, reason, count in dropped]
+        for note in (spec.note, *left_out, *report["findings"]) if spec.own else ():
             if note:
                 logger().warning("%s: %s", spec.name, note)
         return report

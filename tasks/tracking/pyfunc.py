@@ -199,6 +199,8 @@ def _plain(cell: Any) -> Any:
     """A cell as JSON would have it: a list in the place of an array, null in that of each kind of missing value."""
     import pandas as pd
 
+    if isinstance(cell, dict):
+        return {name: _plain(inner) for name, inner in cell.items()}
     plain = cell.tolist() if hasattr(cell, "tolist") else cell
     return None if not isinstance(plain, list) and pd.isna(plain) else plain
 

@@ -114,9 +114,16 @@ def test_what_is_asked_or_refused(
     assert re.search(expected, printed), printed
 
 
-@pytest.mark.parametrize("unlabelled", [["text,number", "some words,1"], ["text", "some words", "more; words"]])
+@pytest.mark.parametrize(
+    ("unlabelled", "why"),
+    [
+        (["text,number", "some words,1"], ""),
+        (["text", "some words", "more; words"], ""),
+        (["text,label", "some words,?", "more,?"], ", where each row has '?'"),
+    ],
+)
 def test_files_that_lie_beside_are_taken_and_what_is_there_stays(
-    unlabelled: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    unlabelled: list[str], why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "News 20"
     folder.mkdir()
@@ -126,7 +133,7 @@ def test_files_that_lie_beside_are_taken_and_what_is_there_stays(
     out = tmp_path / "elsewhere.toml"
     code, printed = run(str(folder / "train.csv"), "--out", str(out), capfd=capfd)
     assert code == 0, printed
-    assert "# not test.csv beside it: labels are missing there\n" in printed
+    assert f"# not test.csv beside it: labels are missing there{why}\n" in printed
     written = tomllib.loads(out.read_text())
     assert {name: written.get(name) for name in ("name", "train", "dev", "test", "holdout")} == {
         "name": "news-20",  # of the folder, as the file is called after its split
@@ -238,6 +245,28 @@ def test_peoples_files_are_taken_for_what_they_are(file: str, meant: dict[str, A
     spec = read_own_task(str(rows.parent / "own.toml")).spec
     for split in spec.splits:
         assert list(iterate(spec, "", split))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "told"),
+    [
+        ("cp1252", "Die Brücke über den Fluß", "note: rows.csv: it is not UTF-8 in 12 lines, and is read as Windows"),
+        (
+            "cp1251",
+            "старый мельник",
+            "line 2, byte offset 11: found byte 0xf1, expected UTF-8 text; if Windows wrote it",
+        ),
+    ],
+)
+def test_semicolons_with_bytes_of_windows(
+    encoding: str, text: str, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["text;label", *(f"{text} {n};{'pq'[n % 2]}" for n in range(12))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines), encoding=encoding)
+    code, printed = run(str(tmp_path / "rows.csv"), capfd=capfd)
+    assert (code, told in printed) == (0 if encoding == "cp1252" else 2, True), printed
+    code, printed = run(str(tmp_path / "rows.csv"), "--encoding", encoding, "--force", capfd=capfd)
+    assert (code, text in printed) == (0, True), printed
 
 
 def test_a_list_of_choices_is_asked_about_as_it_is_written(tmp_path: Path) -> None:

@@ -263,6 +263,7 @@ ROWS = b"text,label\na,p\nb,q\n"
         bz2.compress(ROWS),
         lzma.compress(ROWS),
         ROWS.decode().encode("utf-16"),
+        ROWS.decode().encode("utf-32"),
         gzip.compress(ROWS[:15], mtime=0) + gzip.compress(ROWS[15:], mtime=0),
     ],
 )
@@ -276,6 +277,8 @@ def test_the_same_rows_in_other_files(content: bytes, tmp_path: Path) -> None:
     ("content", "found"),
     [
         (b"PK\x03\x04...", "a zip archive"),
+        (b"\n<!DOCTYPE html>\n<html><body>", "a page in HTML, expected text, plain or compressed; save the table"),
+        (b"\x80\x05\x95\0", "a pickle of Python"),
         (b"BZh9...", "OSError: Invalid data stream"),
         (b"\xfd7zXZ\x00...", "EOFError: Compressed file ended"),
         (b"7z\xbc\xaf...", "a 7z archive, expected text, plain or compressed; unpack it"),

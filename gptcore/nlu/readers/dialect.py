@@ -20,6 +20,7 @@ from gptcore.nlu.readers.text_files import (
     TAKE_OUT,
     byte_lines,
     decoded_lines,
+    in_words,
     lines,
     named_columns,
     plain_name,
@@ -42,15 +43,18 @@ def dialect_of(url: str, spec: TaskSpec, known: Collection[str] = ()) -> Dialect
         where the header is expected.
     """
     said = spec.dialect or Dialect()
-    begin, is_utf_8 = _beginning(url, said.encoding)
+    begin, is_utf_8 = beginning(url, said.encoding)
     sep = _SEP.fullmatch(begin[0]) if begin else None
     begin = begin[1:] if sep else begin
-    comment = bool(begin) and begin[0].startswith("#")
+    comments = len(list(itertools.takewhile(lambda line: line.startswith("#"), begin)))
     delimiter = said.delimiter or (sep[1] if sep else "\t" if spec.format == "tsv" else "")
-    delimiter = delimiter or _delimiter(url, spec, begin[comment:], known)
-    if comment:
-        _refuse_comment(url, _cells(begin, delimiter)[:2], {*map(plain_name, spec.required_columns or known)})
-    encoding = said.encoding or ("cp1252" if delimiter == ";" and not is_utf_8 else "")
+    delimiter = delimiter or _delimiter(url, spec, begin[comments:], known)
+    if comments:
+        rows = _cells(begin, delimiter)
+        known = {*map(plain_name, spec.required_columns or known)}
+        _refuse_comment(url, rows[:1] + rows[comments : comments + 1], known)
+    western = 4 * sum(line.count("\ufffd") for line in begin) < sum(map(len, begin))
+    encoding = said.encoding or ("cp1252" if delimiter == ";" and western and not is_utf_8 else "")
     return Dialect(delimiter, encoding, spec.format == "csv" if said.quoted is None else said.quoted)
 
 
@@ -67,7 +71,7 @@ def cells_of(url: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     return split_rows(numbered, dialect.delimiter)
 
 
-def _beginning(url: str, encoding: str) -> tuple[list[str], bool]:
+def beginning(url: str, encoding: str) -> tuple[list[str], bool]:
     """The first lines of a file, whatever its bytes are, and whether these are UTF-8."""
     given = list(itertools.islice(byte_lines(url, encoding), _LOOKED_AT))
     decoded = [line.decode("utf-8", "replace").encode() for line in given]
@@ -128,7 +132,7 @@ def as_written(spec: TaskSpec) -> tuple[TaskSpec, list[str]]:
         how = "are quoted as programs do it, and are read without quotes; `quoted = false` reads them as they stand"
     notes = [f"{marks:,} cells of {files[url]} {how}" for url, (marks, _) in quotes.items() if marks]
     if spec.format in ("csv", "tsv"):
-        notes += [f"{path}: {note}" for url, path in files.items() for note in _told(url, dialect_of(url, spec), said)]
+        notes += [f"{path}: {note}" for url, path in files.items() for note in _told(url, spec)]
     return spec, notes
 
 
@@ -154,16 +158,22 @@ def quotes_in(url: str, dialect: Dialect) -> tuple[int, bool]:
     return marks, False
 
 
-def _told(url: str, dialect: Dialect, said: Dialect) -> Iterator[str]:
-    """What is read of a file of cells otherwise than it stands there, or not at all, beyond what was ``said``."""
-    rows = cells_of(url, dialect)
-    names = next((cells for _, cells in rows), [])
+def unnamed_columns(rows: Iterator[list[str]]) -> Iterator[str]:
+    """What is told of a table's columns without a name, by its rows of which the first has the names."""
+    names = next(rows, [])
     called = named_columns(names)
-    unnamed = [place for place, name in enumerate(called) if name != names[place]]
+    unnamed = [place for place, name in enumerate(names) if not plain_name(name)]
     if unnamed:
-        full = sum(any(place < len(cells) and cells[place].strip() for place in unnamed) for _, cells in rows)
-        their = f"hold something in {full:,} rows: they are called {', '.join(called[place] for place in unnamed)}"
+        full = sum(any(place < len(cells) and cells[place].strip() for place in unnamed) for cells in rows)
+        their = f"hold something in {full:,} rows: they are called {in_words([called[place] for place in unnamed])}"
         yield f"{len(unnamed)} columns without a name {their if full else 'are empty in all rows, and are not read'}"
-    if dialect.encoding != said.encoding:
+
+
+def _told(url: str, spec: TaskSpec) -> Iterator[str]:
+    """What is read of a file of cells otherwise than it stands there, or not at all, beyond what the task says."""
+    dialect = dialect_of(url, spec)
+    if not spec.columns:
+        yield from unnamed_columns(cells for _, cells in cells_of(url, dialect))
+    if dialect.encoding != (spec.dialect or Dialect()).encoding:
         n_lines = sum(not line.isascii() for line in byte_lines(url, ""))
         yield f"it is not UTF-8 in {n_lines:,} lines, and is read as Windows writes it; `encoding` says another"

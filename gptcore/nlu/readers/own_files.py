@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
+import tokenize
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -19,7 +21,7 @@ from gptcore.base.filesystems import file_system, is_folder
 from gptcore.base.unpacking import check_unpacked
 from gptcore.nlu.examples import Record, show
 from gptcore.nlu.forms import label_text
-from gptcore.nlu.readers.dialect import cells_of, dialect_of
+from gptcore.nlu.readers.dialect import beginning, cells_of, dialect_of, unnamed_columns
 from gptcore.nlu.readers.hub import HubSet
 from gptcore.nlu.readers.parquet import arrow_files, read_parquet, read_whole_parquet
 from gptcore.nlu.readers.text_files import (
@@ -36,6 +38,9 @@ from gptcore.nlu.spec import Dialect, Format, TaskSpec
 
 _ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 """How Excel writes a character that XML cannot hold, or would change."""
+_ARRAY = re.compile(r"array\((\[.*?\]), dtype=object\)", re.DOTALL)  # of numpy, in an object
+_OF_WORKBOOKS = (b"[Content_Types].xml", b"docProps/", b"xl/")
+"""The first file in an Excel workbook, which is a zip archive, is one of these."""
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "arrow"}
 
 
@@ -46,12 +51,12 @@ def read_own(url: str, spec: TaskSpec) -> Iterator[Record]:
     :raises InputError: as the reader of its format; a row that is the header once more.
     """
     for row in _READERS[spec.format](url, spec):
-        row = opened(row, spec)
-        named = [(name, cell) for name, cell in row.columns.items() if not name.startswith("Unnamed: ")]
-        if len(named) > 1 and all(plain_name(name) == plain_name(str(cell)) for name, cell in named):
+        names = {*map(plain_name, row.columns)}
+        cells = [cell for cell in row.columns.values() if isinstance(cell, str) and cell.strip()]
+        if len(cells) > 1 and all(plain_name(cell) in names for cell in cells) and len({*cells}) == len(cells):
             place = f"{row.file}, {row.unit} {row.line}"
             raise InputError(f"{place}: found the names of the columns, expected a row{TAKE_OUT}")
-        yield row
+        yield opened(row, spec)
 
 
 def opened(row: Record, spec: TaskSpec) -> Record:
@@ -70,37 +75,54 @@ def opened(row: Record, spec: TaskSpec) -> Record:
             raise row.error(column, show(row.value(column)), f"a list of {len(spec.choices)} texts")
         columns |= zip(spec.choices, listed, strict=True)
         if (label := label_text(columns.get(spec.label))) in keys:
-            columns[spec.label] = str(keys.index(label))
+            columns[spec.label] = chr(65 + keys.index(label))
     return replace(row, columns=columns)
 
 
-def labels_apart(cell: str, separator: str) -> list[str]:
-    """The labels of a cell with something between them; none of one that is blank."""
-    return [label.strip() for label in cell.split(separator) if label.strip()]
+def labels_apart(cell: str, separator: str) -> list[Any]:
+    """The labels in a cell of text: those with a separator between them, or of a list that a program has written."""
+    listed = unwritten(cell)
+    return listed if isinstance(listed, list) else [part.strip() for part in cell.split(separator) if part.strip()]
 
 
 def listed_in(row: Record, path: str) -> tuple[list[Any] | None, list[str]]:
     """The list at a place of a row, and the names of its items, where they stand beside it; None: there is no list.
 
-    :param path: a column, or a column and the name of a list in its object.
+    :param path: a column, whose object has a text under each name; or a column and the name of a list in its object, or
+        of a text in each of its objects.
     """
     column, _, inner = path.partition(".")
-    value = unwritten(row.columns.get(column))
-    beside = value if isinstance(value, dict) else {}
-    listed = beside.get(inner) if inner else value
-    names = beside.get("label", beside.get("key"))
+    listed, names = unwritten(row.columns.get(column)), None
+    if inner and isinstance(listed, list) and all(isinstance(item, dict) for item in listed):
+        listed = {name: [item.get(name) for item in listed] for name in (listed[0] if listed else ())}
+    if isinstance(listed, dict):
+        names = listed.get("label", listed.get("key")) if inner else [*listed]
+        listed = listed.get(inner) if inner else [*listed.values()]
+    elif inner:
+        listed = None
     keys = [label_text(name) for name in names] if isinstance(names, list) and names != listed else []
     return (listed if isinstance(listed, list) else None), keys
 
 
 def unwritten(value: Any) -> Any:
-    """The list or the object that a program has written into a cell of text, in JSON or as Python writes it."""
+    """The list or the object that a program has written into a cell of text, in JSON or as Python or numpy write it."""
     if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
         return value
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return read(value)
+    with suppress(ValueError, RecursionError):
+        return json.loads(value)
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
+        return ast.literal_eval(_with_commas(value.strip()))
     return value
+
+
+def _with_commas(written: str) -> str:
+    """Lists as Python writes them: numpy leaves the commas out, without which Python joins two texts."""
+    parts, former = "", False
+    for token in tokenize.generate_tokens(io.StringIO(_ARRAY.sub(r"\1", written)).readline):
+        item = token.type in (tokenize.STRING, tokenize.NUMBER)
+        parts += ", " * (item and former) + token.string.strip()
+        former = item or (former and not token.string.strip())
+    return parts
 
 
 def kind_of(url: str, encoding: str = "") -> Format:
@@ -109,17 +131,27 @@ def kind_of(url: str, encoding: str = "") -> Format:
     :param encoding: of a text, as :func:`gptcore.nlu.readers.text_files.lines` takes it.
     :raises InputError: as :func:`gptcore.nlu.readers.text_files.lines`.
     """
-    if is_folder(*file_system(url)):
-        return "arrow"
-    head = head_of(url)[:4]
-    if head in _MAGIC or url.lower().endswith(".xlsx"):
-        return _MAGIC.get(head, "xlsx")
-    texts = (line.strip() for _, line in lines(url, encoding) if line.strip())
+    if binary := binary_kind(url):
+        return binary
+    texts = (line.strip() for line in beginning(url, encoding)[0] if line.strip())
     first, second = next(texts, ""), next(texts, "")
     if first[:1] not in ("{", "["):
         tabs = "\t" in first and not (".csv" in url.rpartition("/")[2].lower() and "," in first)
         return "tsv" if tabs else "csv"
     return "jsonl" if first[:1] == "{" and first.endswith("}") and second else "json"
+
+
+def binary_kind(url: str) -> Format | None:
+    """The format of a file of rows that is no text, or of a folder of `datasets`, whatever it is called; None: a text.
+
+    :raises InputError: no such file.
+    """
+    if is_folder(*file_system(url)):
+        return "arrow"
+    head = head_of(url)
+    if url.lower().endswith(".xlsx") or any(part in head for part in _OF_WORKBOOKS):
+        return "xlsx"
+    return _MAGIC.get(head[:4])
 
 
 def _cells(url: str, spec: TaskSpec) -> Iterator[Record]:
@@ -136,15 +168,16 @@ def _columns(url: str, spec: TaskSpec) -> Iterator[Record]:
 
 
 def _objects(url: str, spec: TaskSpec) -> Iterator[Record]:
-    """Rows of JSON; of one that lacks the label's key, which others have, the label is missing."""
+    """Rows of JSON; of one that lacks a key which others have, the label or the text is missing."""
     read = read_jsonl if spec.format == "jsonl" else _read_json
     usual: set[str] | None = None
     for row in read(url, spec):
-        if spec.label and spec.label not in row.columns:
+        if missing := spec.required_columns - row.columns.keys():
             if usual is None:
-                usual = next(({*other.columns} for other in read(url, spec) if spec.label in other.columns), set())
-            if usual and not near(spec.label, row.columns.keys() - usual):  # which would be the label, misspelt
-                row = replace(row, columns={**row.columns, spec.label: None})
+                whole = (other.columns.keys() for other in read(url, spec) if spec.required_columns <= {*other.columns})
+                usual = {*next(whole, ())}
+            if usual and not any(near(name, row.columns.keys() - usual) for name in missing):  # it is not misspelt
+                row = replace(row, columns={**row.columns, **dict.fromkeys(sorted(missing))})
         yield row
 
 
@@ -166,6 +199,12 @@ def objects_in(value: Any, url: str) -> list[Mapping[str, Any]]:
         return value
     if isinstance(value, dict) and not any(isinstance(part, dict | list) for part in value.values()):
         return [value]
+    if isinstance(value, dict) and isinstance(rows := value.get("data"), list):
+        names = value.get("columns")
+        if value.keys() == {"schema", "data"}:
+            return objects_in(rows, url)
+        if isinstance(names, list) and all(isinstance(row, list) and len(row) == len(names) for row in rows):
+            return [dict(zip(names, row, strict=True)) for row in rows]
     columns = list(value.values()) if isinstance(value, dict) else []
     if columns and all(isinstance(part, dict) for part in columns):
         if all(name.isdecimal() for name in value) and not all(name.isdecimal() for name in columns[0]):
@@ -185,10 +224,11 @@ def _read_excel(url: str, spec: TaskSpec) -> Iterator[Record]:
 
 
 def unread_sheets(url: str) -> str:
-    """What a workbook has beside the sheet that is read; empty: nothing."""
+    """What is told of a workbook: what it has beside the sheet that is read, columns without a name; empty: nothing."""
     name, *others = sheets = _sheets(url)
     told = ", ".join(f"{show(other)} ({len(sheets[other]):,} rows)" for other in others if sheets[other])
-    return f"the sheet {show(name)} is read, and not {told}" if told else ""
+    beside = [f"the sheet {show(name)} is read, and not {told}"] if told else []
+    return "; ".join([*beside, *unnamed_columns(iter(sheets[name]))])
 
 
 def _sheets(url: str) -> dict[str, list[list[str]]]:

@@ -70,7 +70,8 @@ def iterate(spec: TaskSpec, datasets_url: str, split: str, dropped: Counter[str]
     """
     if split not in spec.splits:
         raise InputError(f"split: found {split!r}, expected one of {', '.join(spec.splits)} (those of {spec.name})")
-    counts = Counter[str]() if dropped is None else dropped
+    cut = spec.holdout is not None and split == "dev"  # of the rows of train, where they are counted
+    counts = Counter[str]() if dropped is None or cut else dropped
     n_examples = 0
     layout = parquet_layout(spec.folder, datasets_url)
     for source in spec.splits[split]:

@@ -32,6 +32,12 @@ csv.field_size_limit(1 << 30)  # characters of a cell; what Python allows, 131,0
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
 _FOREIGN = {
     b"PK\x03\x04": 'a zip archive, or an Excel workbook; unpack it, or say format = "xlsx"',
+    b"<!doctype": "a page in HTML; save the table itself as .csv",
+    b"<html": "a page in HTML; save the table itself as .csv",
+    b"<?xml": "XML; save the table itself as .csv",
+    b"%pdf": "a PDF; save the table itself as .csv",
+    b"sqlite format 3": "a database of SQLite; save the table itself as .csv",
+    b"\x80\x05\x95": "a pickle of Python; save the table itself as .csv or .parquet",
     b"PAR1": 'parquet; say format = "parquet"',
     b"ARROW1": 'Arrow; say format = "arrow"',
     b"\xff\xff\xff\xff": 'Arrow; say format = "arrow"',
@@ -39,8 +45,15 @@ _FOREIGN = {
     b"7z\xbc\xaf": "a 7z archive; unpack it",
     b"Rar!": "a rar archive; unpack it",
 }
-"""The first bytes of what is not read as text -> what it is, and what to do about it."""
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""The first bytes of what is not read as text, in small letters -> what it is, and what to do about it."""
+_MARKS = {
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+"""The first bytes of a text -> its encoding, where it is not UTF-8."""
+_HEAD = 64  # bytes that tell what a file is
 _LOOKED_AT = 1000  # rows that tell what the columns of a file without a header are
 _FILES_AT_ONCE = 256  # passage files fetched together, so that a remote folder of thousands is not one trip each
 
@@ -61,7 +74,7 @@ def head_of(url: str) -> bytes:
     """
     try:
         with fsspec.open(url, "rb") as raw:
-            return bytes(raw.read(max(map(len, (*_FOREIGN, *_COMPRESSED)))))
+            return bytes(raw.read(_HEAD))
     except OSError as error:
         raise unreadable(url, error) from error
 
@@ -73,10 +86,11 @@ def byte_lines(url: str, encoding: str | None = None) -> Iterator[bytes]:
     :raises InputError: no such file, a broken archive or another kind of file.
     """
     head = head_of(url)
-    if kind := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), None):
+    small = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if kind := next((kind for magic, kind in _FOREIGN.items() if small.startswith(magic.lower())), None):
         what, _, remedy = kind.partition("; ")
         raise InputError(f"{url}: found {what}, expected text, plain or compressed; {remedy}")
-    if encoding is None and head.startswith(_UTF_16):
+    if encoding is None and head.startswith(tuple(_MARKS)):
         raise InputError(f"{url}: found UTF-16, expected UTF-8 text")
     packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), "")
     try:
@@ -91,8 +105,8 @@ def byte_lines(url: str, encoding: str | None = None) -> Iterator[bytes]:
 
 def _marked(begin: bytes, url: str) -> str:
     """The encoding that a file's first bytes tell; empty: UTF-8."""
-    if begin.startswith(_UTF_16):
-        return "utf-16"
+    if mark := next((mark for mark in _MARKS if begin.startswith(mark)), b""):
+        return _MARKS[mark]
     if b"\0" in begin[:4]:
         raise InputError(f'{url}: found {show(begin[:4])}, expected UTF-8 text; say encoding = "utf-16-le"')
     return ""
@@ -158,7 +172,8 @@ def _decode(data: bytes, url: str, offset: int, line: int, own: bool = False) ->
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        remedy = '; if Windows wrote it, `encoding = "cp1252"` in the task\'s file reads it' if own else ""
+        says = '`encoding = "cp1252"` in the task\'s file (init-task: --encoding cp1252), or another one, reads it'
+        remedy = f"; if Windows wrote it, {says}" if own else ""
         raise InputError(
             f"{url}, line {line}, byte offset {offset + error.start}: "
             f"found byte 0x{data[error.start]:02x}, expected UTF-8 text{remedy}"
@@ -252,10 +267,10 @@ def table_of_cells(
                         f"{show(names)}, expected once{hint}"
                     )
         elif cells == names or (header and sorted(map(plain_name, cells)) == header):
-            hint = f": {_in_words(cells)} (`columns` are for a file without such a line)" if header else TAKE_OUT
+            hint = f": {in_words(cells)} (`columns` are for a file without such a line)" if header else TAKE_OUT
             raise InputError(f"{url}, {unit} {line}: found the names of the columns, expected a row{hint}")
         elif len(cells) != len(names):
-            place, expected = f"{url}, {unit} {line}, number of columns", f"{len(names)} ({_in_words(names)})"
+            place, expected = f"{url}, {unit} {line}, number of columns", f"{len(names)} ({in_words(names)})"
             raise InputError(f"{place}: found {len(cells)}, expected {expected}")
         else:
             yield Record(url, str(line), dict(zip(names, cells, strict=True)), unit)
@@ -273,7 +288,8 @@ def named_columns(names: Sequence[str]) -> list[str]:
     return [f"Unnamed: {n}" if n in blank and len(blank) > 1 else name for n, name in enumerate(names)]
 
 
-def _in_words(names: Sequence[str]) -> str:
+def in_words(names: Sequence[str]) -> str:
+    """Names of columns, those in quotes of which blanks would be overlooked."""
     return ", ".join(name if name.strip() == name != "" else repr(name) for name in names)
 
 
