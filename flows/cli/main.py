@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from flows.cli.options import Brief, CommandParser, Parser, add_commands, listed, read_commands
@@ -31,14 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             words = understood(sys.argv[1:] if arguments is None else arguments)
             options = parser().parse_args([_recordable(word) for word in words])
             client = options.command not in ("up", "down", "status")
-            environment.prepare(client)
+            told = (InputError, OSError) if options.command == "doctor" else ()  # by itself, a line each
+            with suppress(*told):
+                environment.prepare(client)
             if client and getattr(options, "store", "") is None:
-                options.store, told = environment.default_store()
-                print(told, end="", file=sys.stderr, flush=True)
+                options.store, note = environment.default_store()
+                print(note, end="", file=sys.stderr, flush=True)
             if client or not getattr(options, "full", True):  # whose own S3 server is yet to start
                 try_addresses(options)
             options.run(options)
-            make_private()  # what was made meanwhile, too
+            with suppress(*told):
+                make_private()  # what was made meanwhile, too
             say_next(options)
             sys.stdout.flush()
     except InputError as error:
@@ -50,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            found = f"found a name of {len(error.filename):,} characters, {error.filename!r:.40}"
+            print(f"gptmill: error: {found}, expected a shorter one", file=sys.stderr)
+            return 2
         places = (getattr(options, each, None) or "" for each in ("store", "to"))
         reason = unwritten(error, [state_folder(), *map(Path, places)])
         reason = reason or f"{type(error).__name__}: {without_password(str(error))}"

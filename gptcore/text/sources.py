@@ -124,7 +124,7 @@ class RawCorpus:
             named = [match for match in filesystem.glob(path) if filesystem.isfile(match)]
             require(named, f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
         else:
-            raise InputError(f"corpus {url}: no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
+            raise InputError(f"corpus {url}: found no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
         sources = []
         for source in (_source(filesystem, file, file[len(root) :].lstrip("/")) for file in named):
             if source.kind == "json" and not isinstance(named, list) and not _holds(source, text_field):

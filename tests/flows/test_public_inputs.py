@@ -276,10 +276,10 @@ def test_the_same_rows_in_other_files(content: bytes, tmp_path: Path) -> None:
     ("content", "found"),
     [
         (b"PK\x03\x04...", "a zip archive"),
-        (b"BZh9...", "OSError: Invalid data stream"),
-        (b"\xfd7zXZ\x00...", "EOFError: Compressed file ended"),
+        (b"BZh9...", r"what cannot be read \(Invalid data stream"),
+        (b"\xfd7zXZ\x00...", r"what cannot be read \(Compressed file ended"),
         (b"7z\xbc\xaf...", "a 7z archive, expected text, plain or compressed; unpack it"),
-        (gzip.compress(ROWS * 9000, mtime=0)[:60], "OSError: Truncated compressed stream"),
+        (gzip.compress(ROWS * 9000, mtime=0)[:60], r"what cannot be read \(Truncated compressed stream"),
         (b"text,label\na,p\n\nb,q\n", "0, expected 2"),
         (b"text,label\r\na,p\rb,q\r\n", "a line end that is CR alone beside others"),
         (ROWS + ROWS, "the names of the columns, expected a row"),

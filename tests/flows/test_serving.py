@@ -188,7 +188,7 @@ def test_lines_are_continued_in_batches_as_each_prompt_alone(shelf):
 
 def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf):
     with pytest.raises(
-        InputError, match=r"--model \./model: expected an address with /pretrain/<digest>, or a model's"
+        InputError, match=r"--model: found '\./model', expected an address with /pretrain/<digest>, or a model's"
     ):
         inference.perplexity(shelf.store, "./model", TEXT)
     with pytest.raises(InputError, match="pretrain, finetune, imported or adapt 'feed': found no such artifact"):
