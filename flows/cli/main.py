@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.exit_code
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            found = f"found a name of {len(error.filename):,} characters, {error.filename!r:.40}"
+            name = os.path.basename(error.filename)
+            found = f"found a name of {len(name):,} characters, {name[:40]!r} at its beginning"
             print(f"gptmill: error: {found}, expected a shorter one", file=sys.stderr)
             return 2
         places = (getattr(options, each, None) or "" for each in ("store", "to"))
