@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flows.cli.options import Brief, CommandParser, Parser, add_commands, listed, read_commands
-from flows.cli.run import say_next
+from flows.cli.run import say_next, wrapped
 from flows.servers import environment, signals
 from gptcore import __version__
 from gptcore.base.addresses import unsigned, without_password
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say_next(options)
             sys.stdout.flush()
     except InputError as error:
-        print(f"gptmill: error: {without_password(str(error))}", file=sys.stderr)
+        _say(f"gptmill: error: {without_password(str(error))}")
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
@@ -58,16 +58,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = os.path.basename(error.filename)
             found = f"found a name of {len(name):,} characters, {name[:40]!r} at its beginning"
-            print(f"gptmill: error: {found}, expected a shorter one", file=sys.stderr)
+            _say(f"gptmill: error: {found}, expected a shorter one")
             return 2
         places = (getattr(options, each, None) or "" for each in ("store", "to"))
         reason = unwritten(error, [state_folder(), *map(Path, places)])
         reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
-        print(f"gptmill: failed: {reason}", file=sys.stderr)
+        _say(f"gptmill: failed: {reason}")
         if options.debug:
             print(without_password(traceback.format_exc()), end="", file=sys.stderr)
         return 1
     return 0
+
+
+def _say(line: str) -> None:
+    """Print a line on standard error; a terminal gets it on as many as it takes, broken between words."""
+    print(wrapped(line, 2) if sys.stderr.isatty() else line, file=sys.stderr)
 
 
 def understood(typed: Sequence[str]) -> Sequence[str]:

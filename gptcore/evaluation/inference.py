@@ -20,7 +20,7 @@ from gptcore.evaluation.predict import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import NOTES, TYPED, asked_about, own_lines, passed_on
+from gptcore.nlu.own_rows import NOTES, TYPED, asked_about, own_lines, passed_on, storable
 from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import exponential, perplexity
@@ -60,6 +60,8 @@ def _answered(
 ) -> Iterator[tuple[Record, dict[str, Any]]]:
     """:raises InputError: a broken row, once the rows of the batches before it are answered; or none has an answer."""
     first = ""
+    if tally.skip:
+        records = (storable(model.spec, row) for row in records)
     for row, answer in model.answered(records, partial(asked_about, model.spec, skip=tally.skip), at_once):
         tally.rows += 1
         if (note := answer.get(NOTES[0])) is not None:

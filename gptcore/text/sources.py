@@ -205,7 +205,7 @@ def read_documents(source: Source, config: CorpusConfig, read: Read) -> Document
 def _source(filesystem: Any, path: str, name: str) -> Source:
     kind = _KIND.search(path)
     if not kind:
-        raise InputError(f"corpus file {path}: unknown kind, expected a name ending in {_ENDINGS}")
+        raise InputError(f"corpus file {path}: found an unknown kind, expected a name ending in {_ENDINGS}")
     root = sys.intern(filesystem.unstrip_protocol(path).removesuffix(name))
     its, packed = (kind[1] or kind[3]).lower(), (kind[2] or "").lower()
     if _local(filesystem) and not packed and its != "parquet":  # elsewhere the one who reads it will see

@@ -271,7 +271,7 @@ def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tm
     assert list(measured) == list(COLUMNS)
     assert measured["blimp"]["pairs"] == 2 * 67
     assert len(shelf.store.list("blimp")) == 1
-    with pytest.raises(InputError, match="zero-shot task 'rte' is unknown"):
+    with pytest.raises(InputError, match="--tasks: found 'rte', expected one of cola"):
         models.zero_shot(shelf.store, "latest", world[1], ["rte"])
 
 

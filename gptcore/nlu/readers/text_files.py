@@ -157,7 +157,11 @@ def _decode(data: bytes, url: str, offset: int, line: int, own: bool = False) ->
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        remedy = '; if Windows wrote it, `encoding = "cp1252"` in the task\'s file reads it' if own else ""
+        remedy = (
+            '; if Windows wrote it, `encoding = "cp1252"` in the task\'s file reads it'
+            if own
+            else "; iconv makes it that"
+        )
         raise InputError(
             f"{url}, line {line}, byte offset {offset + error.start}: "
             f"found byte 0x{data[error.start]:02x}, expected UTF-8 text{remedy}"
