@@ -8,11 +8,11 @@ Call them from its main thread.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flows.servers.environment import default_store, prepare, require_servers
+from gptcore.base.errors import require
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,12 +31,13 @@ def finetune(task: str, checkpoint: str = "latest", **fields: Any) -> DataFrame:
     :raises InputError: something is not there, or does not fit.
     """
     prepare()
+    from flows.cli.run import validated
     from flows.finetune import finetune as flow
     from flows.forms.parameters import FinetuneParameters
     from flows.servers.temporary_server import begin_server, ensure_server
 
-    given = {"task": task, "checkpoint": checkpoint, "store": default_store()[0], **fields}
-    form = FinetuneParameters.model_validate(given)
+    given = {"task": str(task), "checkpoint": str(checkpoint), "store": default_store()[0], **fields}
+    form = validated(FinetuneParameters, given)
     form.check()
     require_servers()
     begin_server()
@@ -58,14 +59,17 @@ def predict(
     import pandas as pd
 
     from flows import inference
+    from flows.forms.references import named_task
 
-    given = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
-    lines = (json.dumps(dict(row), ensure_ascii=False).encode() for row in given)
+    require(not isinstance(rows, str | Mapping), "rows: found one alone, expected a data frame, or a list of mappings")
+    given = pd.DataFrame(rows, dtype=object)  # of no number's type, which an id beside a missing one would take
+    lines = given.to_json(orient="records", lines=True, date_format="iso", double_precision=15).encode().splitlines()
+    found = _store(store)
     table = []
-    for answer in inference.predict(_store(store), task, model, lines):
+    for answer in inference.predict(found, named_task(found, str(task)), model, lines, name="rows"):
         shares = {f"probability {label}": share for label, share in answer.pop("probabilities", {}).items()}
         table.append({**answer, **shares})
-    return pd.DataFrame(table).drop(columns="line")
+    return pd.DataFrame(table, index=given.index).drop(columns="line", errors="ignore")
 
 
 def score(task: str, file: str, model: str = "best", store: str = "") -> dict[str, float]:
@@ -77,8 +81,10 @@ def score(task: str, file: str, model: str = "best", store: str = "") -> dict[st
     """
     prepare()
     from flows import inference
+    from flows.forms.references import named_task
 
-    return inference.score_table(_store(store), task, model, file)
+    found = _store(store)
+    return inference.score_table(found, named_task(found, str(task)), model, file)
 
 
 def leaderboard() -> DataFrame:

@@ -41,6 +41,7 @@ def predict(
     tokenizer: str = "",
     tally: Tally | None = None,
     table: bool = False,
+    name: str = TYPED,
 ) -> Iterator[dict[str, Any]]:
     """Answer rows with a fine-tuned model.
 
@@ -49,11 +50,12 @@ def predict(
     :param rows: a table's address, or lines as :func:`gptcore.nlu.own_rows.own_lines` takes them.
     :param tally: is kept, see :class:`gptcore.evaluation.inference.Tally`.
     :param table: as :func:`gptcore.evaluation.inference.predict_records` does, and not as ``predict_jsonl``.
+    :param name: what messages call lines.
     :raises InputError: no such model, one of another task, or a broken row.
     """
     found, tally = _task_model(store, task, model, tokenizer), tally or Tally()
     if not isinstance(rows, str) and not table:
-        return inference.predict_jsonl(found, rows, tally)
+        return inference.predict_jsonl(found, rows, tally, name)
     read: Any = own_table if isinstance(rows, str) else own_lines
     return inference.predict_records(found, read(found.spec, rows, tally.skip), tally)
 

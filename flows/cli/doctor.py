@@ -98,10 +98,11 @@ def _places(store: str) -> Iterator[Line]:
         else:
             free = free_bytes(Path(place))
             holder = next(each for each in (Path(place), *Path(place).absolute().parents) if each.exists())
-            can = os.access(holder, os.W_OK)
-            told = f", {free / 1e9:.1f} GB free{'' if can else ', which cannot be written'}"
+            can = holder.is_dir() and os.access(holder, os.W_OK)
+            told = f", {free / 1e9:.1f} GB free" if can else ", which is no folder that can be written"
         state = _MISSING if ", which" in told or free < ROOM else _LESS if free < _SAFE_BYTES else _FINE
-        yield state, f"{what} {place}{told}", f"free some, 5 GB are safe, or name another place by {remedy}"
+        do = "" if ", which" in told else "free some, 5 GB are safe, or "
+        yield state, f"{what} {place}{told}", f"{do}name another place by {remedy}"
 
 
 def _ports() -> Iterator[Line]:

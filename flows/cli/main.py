@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from flows.cli.options import Brief, CommandParser, Parser, add_commands, listed, read_commands
-from flows.cli.run import say_next
+from flows.cli.run import say_next, wrapped
 from flows.servers import environment, signals
 from gptcore import __version__
 from gptcore.base.addresses import unsigned, without_password
@@ -31,18 +33,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             words = understood(sys.argv[1:] if arguments is None else arguments)
             options = parser().parse_args([_recordable(word) for word in words])
             client = options.command not in ("up", "down", "status")
-            environment.prepare(client)
+            told = (InputError, OSError) if options.command == "doctor" else ()  # by itself, a line each
+            with suppress(*told):
+                environment.prepare(client)
             if client and getattr(options, "store", "") is None:
-                options.store, told = environment.default_store()
-                print(told, end="", file=sys.stderr, flush=True)
+                options.store, note = environment.default_store()
+                print(note, end="", file=sys.stderr, flush=True)
             if client or not getattr(options, "full", True):  # whose own S3 server is yet to start
                 try_addresses(options)
             options.run(options)
-            make_private()  # what was made meanwhile, too
+            with suppress(*told):
+                make_private()  # what was made meanwhile, too
             say_next(options)
             sys.stdout.flush()
     except InputError as error:
-        print(f"gptmill: error: {without_password(str(error))}", file=sys.stderr)
+        _say(f"gptmill: error: {without_password(str(error))}")
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `gptmill ... | head`: the reader has enough
@@ -50,14 +55,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(ended.farewell, file=sys.stderr)
         return ended.exit_code
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            name = os.path.basename(error.filename)
+            found = f"found a name of {len(name):,} characters, {name[:40]!r} at its beginning"
+            _say(f"gptmill: error: {found}, expected a shorter one")
+            return 2
         places = (getattr(options, each, None) or "" for each in ("store", "to"))
         reason = unwritten(error, [state_folder(), *map(Path, places)])
         reason = reason or f"{type(error).__name__}: {without_password(str(error))}"
-        print(f"gptmill: failed: {reason}", file=sys.stderr)
+        _say(f"gptmill: failed: {reason}")
         if options.debug:
             print(without_password(traceback.format_exc()), end="", file=sys.stderr)
         return 1
     return 0
+
+
+def _say(line: str) -> None:
+    """Print a line on standard error; a terminal gets it on as many as it takes, broken between words."""
+    print(wrapped(line, 2) if sys.stderr.isatty() else line, file=sys.stderr)
 
 
 def understood(typed: Sequence[str]) -> Sequence[str]:

@@ -29,6 +29,8 @@ _IN_OUR_WORDS = {
 """What argparse says, and what is said here."""
 _ADDRESSES = ("FILE", "FROM", "GRAPH", "REF", "TASK", "TASK|REF", "URL", "URL|DIGEST")
 """What stands for the value of an option that may be an address."""
+_MAY_BE_BLANK = ("A,B", "CHARACTER", "COLUMN", "TEXT")
+"""What stands for the value of an option that may be blanks alone."""
 _VERBOSE = {"name": "--verbose", "help": "Prefect's own lines in place of a line a stage", "action": "store_true"}
 
 
@@ -118,12 +120,18 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace) if known else (namespace, [first])
         if unknown:
             name = next((each for each in unknown if each.startswith("-")), unknown[0]).partition("=")[0]
-            meant = near(name, self._option_string_actions) if name.startswith("-") else ""
+            options = {option.lstrip("-"): option for option in self._option_string_actions}
+            meant = options.get(near(name.lstrip("-"), options)) if name.startswith("-") else ""
             self.error(f"found {name}" + (f", did you mean {meant}?" if meant else ", expected no such thing"))
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
+        if action.choices is None:
+            blank = isinstance(value, str) and not value.strip() and action.metavar not in _MAY_BE_BLANK
+            if blank and (value or action.required):  # '' asks for the default
+                raise argparse.ArgumentError(action, f"found {value!r}, expected something that is not blank")
+            return
+        if value in action.choices:
             return
         if isinstance(action, argparse._SubParsersAction):  # too many to name
             meant = near(value, [*action.choices, *(() if " " in self.prog else ("help", "version"))])

@@ -11,14 +11,17 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.plugins import named
 from flows.servers.environment import default_store
 from gptcore.base.errors import InputError, nearest
+
+AnyForm = TypeVar("AnyForm", bound="Form")
 
 if TYPE_CHECKING:
     from flows.forms.fields import Form
@@ -116,22 +119,13 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     if sys.stderr.isatty():
         print(f"{options.command:<11} starts", file=sys.stderr)  # what follows takes a while to import
 
-    from pydantic import ValidationError
-
     from flows.forms.fields import flag_of, form_named, given_fields
-    from flows.forms.readers import its_file
     from flows.servers.environment import require_servers
     from flows.servers.temporary_server import begin_server
     from flows.trainings.worker_policy import worker_policy
 
     model, given = form_named(form), given or {}
-    try:
-        filled = model.model_validate({**given_fields(model, options, besides=given), **given})
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = flag_of(model, str(first["loc"][0]))
-        there = its_file(first["input"]) if option == "TASK" else ""
-        raise InputError(f"{option}: found {first['input']!r}, {_expected(first)}{there}") from None
+    filled = validated(model, {**given_fields(model, options, besides=given), **given}, partial(flag_of, model))
     try:
         filled.check()
     except InputError as error:
@@ -146,14 +140,36 @@ def fill(form: str, options: argparse.Namespace, given: Mapping[str, object] | N
     return filled
 
 
+def validated(model: type[AnyForm], values: Mapping[str, Any], called: Callable[[str], str] = str) -> AnyForm:
+    """A form that holds these values.
+
+    :param called: what messages call a field of this name.
+    :raises InputError: the first value that it does not take.
+    """
+    from pydantic import ValidationError
+
+    from flows.forms.readers import its_file
+
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"{name}: {nearest(name, model.model_fields)}") from None
+        option = called(name)
+        there = its_file(first["input"]) if name == "task" else ""
+        raise InputError(f"{option}: found {first['input']!r}, {_expected(first)}{there}") from None
+
+
 def _expected(error: Mapping[str, Any]) -> str:
-    """What a field takes, of one of pydantic's errors; in pydantic's words where there are no better ones."""
+    """What a field takes, of one of pydantic's errors."""
     limits = error.get("ctx", {})
     if error["type"] == "enum":
         return nearest(str(error["input"]), re.findall(r"'(.*?)'", limits["expected"]))
     words = {"ge": "{} or more", "gt": "more than {}", "le": "{} or less", "lt": "less than {}"}
     said = (f"expected {text.format(limits[name])}" for name, text in words.items() if name in limits)
-    return str(next(said, error["msg"]))
+    return next(said, re.sub("^Input should be (.*?)(, unable .*)?$", r"expected \1", error["msg"]))
 
 
 def run(flow: Any, filled: Form, options: argparse.Namespace) -> Any:

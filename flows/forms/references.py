@@ -146,7 +146,7 @@ def check_address(ref: str, stages: tuple[str, ...]) -> str | None:
     if stage in stages:
         return stage
     raise InputError(
-        f"--model {ref}: expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
+        f"--model: found {ref!r}, expected an address with /{stages[0]}/<digest>, or a model's folder and --tokenizer"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -74,7 +75,8 @@ class Predictions:
         require(0 < len(rows) <= _MOST_ROWS, f"request: found {len(rows):,} rows, expected 1 to {_MOST_ROWS:,}")
         for number, row in enumerate(rows, start=1):
             if not isinstance(row, dict):
-                raise InputError(f"request, row {number}: found {row!r:.60}, expected an object with the task's fields")
+                found = f"request, row {number}: found {json.dumps(row):.60}"
+                raise InputError(f"{found}, expected an object with the task's fields")
             for name, text in row.items():
                 _check_length(text, f"request, row {number}: {name}")
         records = [Record("request", str(number), row, unit="row") for number, row in enumerate(rows, start=1)]

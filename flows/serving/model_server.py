@@ -45,6 +45,7 @@ from flows.serving.answering import Passes, Service
 from flows.serving.connections import Connection
 from flows.serving.metrics import Metrics
 from gptcore.base.errors import InputError
+from gptcore.nlu.readers.text_files import parse_json
 
 _MOST_BYTES = 2 << 20
 """The longest body: some 4,000 rows. The worst JSON of so many bytes takes 70 MB while it is parsed."""
@@ -270,13 +271,13 @@ async def _waited(request: Request, future: Future[list[Any]]) -> list[Any]:
 
 def _parsed(body: bytes) -> Any:
     try:
-        value = json.loads(body.decode("utf-8-sig"))
+        value = parse_json(body.decode("utf-8-sig"), "request")
         if b"\\ud" in body or b"\\uD" in body:
             json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"request, byte {error.start}: found 0x{body[error.start]:02x}, expected UTF-8 text") from None
     except UnicodeEncodeError:
         raise InputError("request: found half of a surrogate pair, expected text that UTF-8 can hold") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"request: found no JSON ({error}), expected an object or a list of objects") from None
     return value
 
 

@@ -48,7 +48,12 @@ def openapi(service: Service, answer: Any) -> dict[str, Any]:
     """The OpenAPI document of the server's routes, whose schemas are those of the service's example and its answer."""
     asked, told = _schema(service.example), _schema(answer)
     if service.at_once > 1:
-        asked, told = ({"anyOf": [schema, {"type": "array", "items": schema}]} for schema in (asked, told))
+        texts = {"type": "object", "properties": {name: {"type": ["string", "null"]} for name in service.example}}
+        blank = {"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"]}
+        told = {"anyOf": [told, blank]}
+        asked, told = ({"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]} for one in (texts, told))
+    else:
+        asked["required"] = [next(iter(service.example))]
     said = {"version": __version__, "path": service.path, "how": _how(service), "asked": asked, "told": told}
     parts = {name: _written(value) for name, value in {**said, "example": service.example, "answer": answer}.items()}
     return dict(json.loads(Template(_SAID["openapi"]).substitute(parts)))

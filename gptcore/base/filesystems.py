@@ -61,7 +61,7 @@ def opened(url: str, where: str) -> tuple[Any, Any]:
         raise InputError(f"{where}: needs a package that is not installed ({error})") from None
     except ValueError as error:
         raise InputError(
-            f"{where}: {error}; expected a folder, or an address that fsspec knows (s3://..., hf://...)"
+            f"{where}: found no such address ({error}), expected a folder, or an address that fsspec knows (s3://..., hf://...)"
         ) from None
     except OSError as error:
         raise InputError(f"{where}: cannot be used ({_line(error)}); check the address and the network") from None
@@ -108,7 +108,8 @@ def misspelt(url: str) -> str:
     fs, path = file_system(url.rstrip("/"))
     folder, _, name = path.rpartition("/")
     stem, _, kind = name.partition(".")
-    names = sorted(names_in(fs, folder or "/"), key=lambda other: other.partition(".")[2] == kind)  # its kind wins
+    others = {*names_in(fs, folder or "/")} - {name}
+    names = sorted(others, key=lambda other: other.partition(".")[2] == kind)  # its kind wins
     stems = {other.partition(".")[0]: other for other in names}
     meant = near(stem, stems)
     return f"; did you mean {stems[meant]}?" if meant else ""
@@ -128,7 +129,9 @@ def read_toml(url: str, expected: str) -> dict[str, Any]:
         found = "nothing there" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
         raise InputError(f"{url}: found {found}, expected {expected}{misspelt(url)}") from None
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8; a number of thousands of digits; deep brackets
-        raise InputError(f"{url}: not TOML: {error}") from None
+        words, _, place = str(error).removesuffix(")").partition(" (at ")
+        where = f"{url}, {place}" if place else url
+        raise InputError(f"{where}: found no TOML ({words}), expected {expected}") from None
 
 
 class Folder:

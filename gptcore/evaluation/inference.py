@@ -20,7 +20,7 @@ from gptcore.evaluation.predict import TaskModel
 from gptcore.machine.distributed import World
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import NOTES, TYPED, asked_about, own_lines, passed_on
+from gptcore.nlu.own_rows import NOTES, TYPED, asked_about, own_lines, passed_on, storable
 from gptcore.nlu.readers import Record, decoded_lines
 from gptcore.objectives.next_token import language_model_objective
 from gptcore.objectives.objective import exponential, perplexity
@@ -60,6 +60,8 @@ def _answered(
 ) -> Iterator[tuple[Record, dict[str, Any]]]:
     """:raises InputError: a broken row, once the rows of the batches before it are answered; or none has an answer."""
     first = ""
+    if tally.skip:
+        records = (storable(model.spec, row) for row in records)
     for row, answer in model.answered(records, partial(asked_about, model.spec, skip=tally.skip), at_once):
         tally.rows += 1
         if (note := answer.get(NOTES[0])) is not None:
@@ -69,16 +71,19 @@ def _answered(
     require(tally.shares.count(0) < max(1, tally.rows), f"{first}; found no row that can be answered")
 
 
-def predict_jsonl(model: TaskModel, lines: Iterable[bytes], tally: Tally | None = None) -> Iterator[dict[str, Any]]:
+def predict_jsonl(
+    model: TaskModel, lines: Iterable[bytes], tally: Tally | None = None, name: str = TYPED
+) -> Iterator[dict[str, Any]]:
     """Answer rows in the order given, in bounded memory; one without a text is answered blank, with a note.
 
     :param lines: JSON objects in UTF-8; their fields: :mod:`gptcore.nlu.own_rows`.
     :param tally: is kept; None: of no interest.
+    :param name: what messages call the input.
     :return: for each row "line" (from 1), what it has beside its texts, and what the model's form says of its answer.
     :raises InputError: a broken row, once the rows of the batches before it are answered; names line and field.
     """
     tally = tally or Tally()
-    answers = _answered(model, own_lines(model.spec, lines, tally.skip), tally, _ROWS_AT_ONCE)
+    answers = _answered(model, own_lines(model.spec, lines, tally.skip, name), tally, _ROWS_AT_ONCE)
     for number, (row, answer) in enumerate(answers, start=1):
         yield {"line": number, **passed_on(model.spec, row), **answer}
 

@@ -96,7 +96,7 @@ def check_zero_shot(tasks: Sequence[str], known: Sequence[str] = ZERO_SHOT_TASKS
     :raises InputError: naming it.
     """
     if unknown := [task for task in tasks if task not in known]:
-        raise InputError(f"zero-shot task {unknown[0]!r} is unknown, {nearest(unknown[0], known)}")
+        raise InputError(f"--tasks: found {unknown[0]!r}, {nearest(unknown[0], known)}")
 
 
 def available_zero_shot(datasets_url: str) -> list[str]:

@@ -241,6 +241,16 @@ def passed_on(spec: TaskSpec, row: Record) -> dict[str, Any]:
     return left
 
 
+def storable(spec: TaskSpec, row: Record) -> Record:
+    """The row; one with text that no encoding can store has a fault, and question marks in the place of that."""
+    try:
+        passed_on(spec, row)
+    except InputError as error:
+        held = json.dumps(dict(row.columns), ensure_ascii=False, default=str).encode(errors="replace")
+        return replace(row, columns=json.loads(held), fault=row.fault or error)
+    return row
+
+
 def as_json(value: Any) -> Any:
     """A value as JSON can hold it: null for what is not a number, "inf" for what is infinite."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -127,7 +127,7 @@ class RawCorpus:
             named = [match for match in filesystem.glob(path) if filesystem.isfile(match)]
             require(named, f"corpus {url}: no file matches, expected files ending in {_ENDINGS}")
         else:
-            raise InputError(f"corpus {url}: no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
+            raise InputError(f"corpus {url}: found no such file or folder, expected books in {_ENDINGS}{misspelt(url)}")
         sources = []
         for source in (_source(filesystem, file, file[len(root) :].lstrip("/")) for file in named):
             if source.kind == "json" and not isinstance(named, list) and not _holds(source, text_field):
@@ -208,7 +208,7 @@ def read_documents(source: Source, config: CorpusConfig, read: Read) -> Document
 def _source(filesystem: Any, path: str, name: str) -> Source:
     kind = _KIND.search(path)
     if not kind:
-        raise InputError(f"corpus file {path}: unknown kind, expected a name ending in {_ENDINGS}")
+        raise InputError(f"corpus file {path}: found an unknown kind, expected a name ending in {_ENDINGS}")
     require("::" not in name, f"corpus file {path}: found '::' in the name, which joins addresses; rename it")
     root = sys.intern(filesystem.unstrip_protocol(path).removesuffix(name))
     its, packed = (kind[1] or kind[3]).lower(), (kind[2] or "").lower()

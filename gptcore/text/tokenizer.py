@@ -122,7 +122,7 @@ class Tokenizer(ABC):
                     require(name in tokenizer.vocabulary, f"{said}, expected one of the vocabulary's pieces")
                 return tokenizer
         expected = " or ".join(reader._files for reader in Tokenizer._readers)
-        raise InputError(f"{folder.url}: no tokenizer here, expected a folder with {expected}")
+        raise InputError(f"{folder.url}: found no tokenizer here, expected a folder with {expected}")
 
     @staticmethod
     def from_openai(vocabulary: str | Path, merges: str | Path) -> Tokenizer:

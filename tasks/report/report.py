@@ -44,7 +44,7 @@ def write_report(tracker: Tracker, out: Path) -> Path:
     :raises InputError: there is no row of ours yet, or the file cannot be written.
     """
     if out.suffix != ".html":  # an earlier report is replaced, and nothing else
-        raise InputError(f"--out {out}: expected a file NAME.html")
+        raise InputError(f"--out: found '{out}', expected a file NAME.html")
     board = read_leaderboard(tracker)
     runs = {run.data.tags["suite"]: run for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
     if not any(row.kind == "ours" for row in board.rows):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -39,8 +41,38 @@ def test_a_fine_tune_its_answers_and_the_leaderboard_are_tables(
     found = score("rte", str(labelled), store=store)
     assert found["rows"] == 2
     assert found["accuracy"] == 50 * (answers["label"] == "entailment").sum()
+    messy = [{**PAIR, "id": 7, "day": pd.Timestamp("2026-12-01"), "x": math.nan}, {"sentence1": math.nan, "id": 8}]
+    told = predict("rte", pd.DataFrame([*messy, *rows], index=[3, 1, 4, 5]), store=store)
+    assert told["id"].tolist()[:2] == [7, 8]
+    assert told["day"][3].startswith("2026-12-01T00:00")
+    assert told["label"].isna().tolist() == [False, True, False, False]
+    assert told["note"][1].endswith("found '', expected text that is not empty")
+    assert predict("rte", [], store=store).empty
+    for given, said in ((PAIR, "rows: found one alone"), ([{"a": 1}], "rows, line 1: found only 'a'")):
+        with pytest.raises(InputError, match=said):
+            predict("rte", given, store=store)
+    with pytest.raises(InputError, match="found 'rtee', did you mean rte"):
+        score("rtee", str(labelled), store=store)
     with pytest.raises(InputError, match="found no model for sst2"):
         predict("sst2", rows, store=store)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"chekpoint": "a"}, "chekpoint: did you mean checkpoint"),
+        ({"epochs": "few"}, "epochs: found 'few', expected a valid integer$"),
+        ({"lr": math.inf}, "lr: found inf, expected a finite number"),
+        ({"overrides": 5}, "overrides: found 5, expected a valid dictionary"),
+        ({"task": "rtee"}, "task: found 'rtee', did you mean rte"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_a_line(
+    fields: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPTMILL_HOME", str(tmp_path))
+    with pytest.raises(InputError, match=said):
+        finetune(**{"task": "rte", **fields})
 
 
 def test_the_page_names_what_there_is() -> None:

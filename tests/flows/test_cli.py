@@ -138,6 +138,18 @@ def test_a_server_whose_disk_is_full_is_said_too(
     assert "no space left on the disk of" in failed_line(capsys)
 
 
+def test_a_terminal_gets_a_long_error_on_lines_that_end_at_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width, terminal in ((80, True), (100, True), (80, False)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        assert main(["datasets", "check", "nosuch"]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert (max(map(len, lines)) <= width) == terminal
+        assert " ".join(line.strip() for line in lines).endswith("conll2003, commonsenseqa, fewrel, openentity")
+
+
 def test_a_reader_that_leaves_early_is_no_failure() -> None:
     command = f"{sys.executable} -m flows.cli --help | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, check=True)

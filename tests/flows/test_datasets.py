@@ -81,7 +81,7 @@ def test_without_a_folder_and_with_a_wrong_one(tmp_path: Path, capsys: pytest.Ca
     assert main(["datasets"]) == 0
     assert rows_of(capsys.readouterr().out)["mnli"] == ["-", "-/392,702", "-/19,647", "-/19,643*"]
     assert main(["datasets", "--datasets", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere: no such folder" in capsys.readouterr().err
+    assert "nowhere: found no such folder" in capsys.readouterr().err
 
 
 def test_real_test_sets_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,20 @@ def test_a_machine_that_has_what_the_core_needs_is_fine(home: Path, capsys: pyte
     assert not (home / "runs").exists()
 
 
+@pytest.mark.parametrize("place", ["state", "store"])
+def test_a_place_that_is_no_folder_has_its_line(
+    place: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "file").write_text("a", encoding="utf-8")
+    if place == "state":
+        monkeypatch.setenv("GPTMILL_HOME", str(home / "file" / "home"))
+    code, lines = told(capsys, *(["--store", str(home / "file")] if place == "store" else []))
+    (line,) = (line for line in lines if line.startswith("MISSING"))
+    assert line.split()[1:3] == [place, f"{home / 'file'}{'/home' if place == 'state' else ''},"]
+    assert "which is no folder that can be written; name another place by" in line
+    assert (code, len(lines) >= 9) == (1, True)
+
+
 def test_each_thing_that_is_lacking_has_its_line_and_remedy(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,7 +131,7 @@ HOSTILE: dict[str, tuple[Callable[[Served], tuple[int, str]], int, str]] = {
     "a prompt without end": (prompt("a " * MEGABYTE), 400, "prompt: found 2,000,000 characters"),
     "half of a pair": (prompt(r"\ud800"), 400, "half of a surrogate pair"),
     "half of a pair for a name": (body(r'{"prompt": "a", "\uD8AB": 1}'), 400, "half of a surrogate pair"),
-    "brackets": (body("[" * 2 * MEGABYTE), 400, "found no JSON"),
+    "brackets": (body("[" * 2 * MEGABYTE), 400, "found brackets in brackets"),
     "lists": (body("[" + "[]," * (2 * MEGABYTE // 3) + "[]]"), 400, "found no prompt"),
     "a foreign name": (sent(b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n"), 400, "Host 'evil.example'"),
 }

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import requests
 import torch
+from jsonschema import ValidationError, validate
 from starlette.testclient import TestClient
 
 from flows import inference
@@ -155,7 +156,17 @@ def test_its_page_says_what_it_serves_and_how_to_ask(kind: str, client: TestClie
         assert content["example"] == json.loads(body)
         schema = content["schema"]["anyOf"][0] if kind == "task" else content["schema"]
         assert schema["properties"].keys() == json.loads(body).keys()
-        assert asked["responses"]["200"]["content"]["application/json"]["example"] == answer.json()
+        told = asked["responses"]["200"]["content"]["application/json"]
+        assert told["example"] == answer.json()
+        whole = json.loads(body)
+        for given in [whole, *([dict.fromkeys(whole, ""), dict.fromkeys(whole), [whole]] if kind == "task" else [])]:
+            validate(given, content["schema"])
+            validate(client.post(url, json=given).json(), told["schema"])
+        for given in ([],) if kind == "task" else ({}, {"max_tokens": 3}):
+            refusal = asked["responses"]["default"]["content"]["application/json"]["schema"]
+            validate(client.post(url, json=given).json(), refusal)
+            with pytest.raises(ValidationError):
+                validate(given, content["schema"])
         assert json.loads(Read(client.get("/docs").text).texts[0]) == document
         assert client.get("/", headers={"host": "evil.example"}).status_code == 400
 

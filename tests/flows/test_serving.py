@@ -191,7 +191,7 @@ def test_lines_are_continued_in_batches_as_each_prompt_alone(shelf):
 
 def test_a_folder_without_its_tokenizer_and_an_unknown_digest_are_refused(shelf):
     with pytest.raises(
-        InputError, match=r"--model \./model: expected an address with /pretrain/<digest>, or a model's"
+        InputError, match=r"--model: found '\./model', expected an address with /pretrain/<digest>, or a model's"
     ):
         inference.perplexity(shelf.store, "./model", TEXT)
     with pytest.raises(InputError, match="pretrain, finetune, imported or adapt 'feed': found no such artifact"):
@@ -274,7 +274,7 @@ def test_scores_need_no_server_and_are_found_in_the_store_again(shelf, world, tm
     assert list(measured) == list(COLUMNS)
     assert measured["blimp"]["pairs"] == 2 * 67
     assert len(shelf.store.list("blimp")) == 1
-    with pytest.raises(InputError, match="zero-shot task 'rte' is unknown"):
+    with pytest.raises(InputError, match="--tasks: found 'rte', expected one of cola"):
         models.zero_shot(shelf.store, "latest", world[1], ["rte"])
 
 

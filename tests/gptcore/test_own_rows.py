@@ -397,7 +397,10 @@ def test_a_column_called_note_stays_and_nan_is_null(models):
 BROKEN = {
     "rows.csv": ("id,text\n1,a cat\n2,a,b\n3\nid,text\n5,\n6,a bird\n", [2, 3, 4, 5]),
     "rows.tsv": ("text\tid\na cat\t1\na\na bird\t3\n", [2]),
-    "rows.jsonl": ('{"text": "a"}\n{"text": "a\n{"text": 3}\n\n[1]\n{"x": 1}\n{"text": "b"}\n', [2, 3, 4, 5, 6]),
+    "rows.jsonl": (
+        '{"text": "a"}\n{"text": "a\n{"text": 3}\n\n[1]\n{"x": 1}\n{"text": "b \\ud83d"}\n{"text": "b"}\n',
+        [2, 3, 4, 5, 6, 7],
+    ),
 }
 
 

@@ -259,7 +259,7 @@ def test_one_label_is_none(tmp_path: Path) -> None:
 def test_what_is_no_toml_says_so(tmp_path: Path, text: str) -> None:
     (tmp_path / "task.toml").write_bytes(text.encode("latin-1"))
     for reader in (read_own_task, own_task_name):
-        with pytest.raises(InputError, match=r"task\.toml: not TOML"):
+        with pytest.raises(InputError, match=r"task\.toml.*: found no TOML \("):
             reader(str(tmp_path / "task.toml"))
     with pytest.raises(InputError, match=r"gone\.toml: found nothing there, expected a task's file"):
         read_own_task(str(tmp_path / "gone.toml"))

@@ -90,7 +90,7 @@ def test_nothing_to_read_is_an_error_that_says_what_was_expected(corpus: Path, t
         tmp_path / "empty": "an empty folder",
         tmp_path / "other": "1 files of other kinds",
         corpus / "*.epub": "no file matches",
-        tmp_path / "other" / "a.pdf": "a.pdf: unknown kind",
+        tmp_path / "other" / "a.pdf": "a.pdf: found an unknown kind",
     }.items():
         assert what in error(lambda url=url: find_sources(str(url)))  # type: ignore[misc]
 

@@ -250,7 +250,7 @@ def _sheets(url: str) -> dict[str, list[list[str]]]:
     except OSError as error:
         raise unreadable(url, error) from error
     except Exception as error:  # each part of a workbook has its own words for what is wrong
-        raise InputError(f"{url}: found {type(error).__name__}: {error}, expected an Excel workbook (.xlsx)") from error
+        raise InputError(f"{url}: found what cannot be read ({error}), expected an Excel workbook (.xlsx)") from error
     require(read, f"{url}: found a workbook without sheets, expected one with rows")
     return {name: [list(map(_cell, row)) for row in sheet.to_numpy().tolist()] for name, sheet in read.items()}
 

@@ -140,8 +140,8 @@ def _told(url: str, rows: Iterator[Record]) -> Iterator[Record]:
     except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:  # of a name, a page, a length
         reason = " ".join(str(error).split())
         kind = "a parquet" if url.endswith(".parquet") else "a parquet or Arrow"
-        found = f"{type(error).__name__}: {reason}, expected {kind} file"
-        raise InputError(f"{url}, after row {number}: found {found}") from error
+        found = f"what cannot be read ({reason})"
+        raise InputError(f"{url}, after row {number}: found {found}, expected {kind} file") from error
 
 
 def _check(schema: Any, expected: dict[str, str], url: str, label: str, hub: HubSet) -> None:

@@ -96,7 +96,7 @@ def available(datasets_url: str, also: Sequence[str] = ()) -> list[str]:
     ]
     if not there and not has_folder("", datasets_url):
         hint = misspelt(datasets_url) or f"; `gptmill datasets get NAME --to {datasets_url}` fetches one"
-        raise InputError(f"{datasets_url}: no such folder, expected one with a sub-folder for each dataset{hint}")
+        raise InputError(f"{datasets_url}: found no such folder, expected one with a sub-folder for each dataset{hint}")
     return there
 
 

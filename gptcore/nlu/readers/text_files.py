@@ -173,7 +173,7 @@ def _decode(data: bytes, url: str, offset: int, line: int, own: bool = False) ->
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         says = '`encoding = "cp1252"` in the task\'s file (init-task: --encoding cp1252), or another one, reads it'
-        remedy = f"; if Windows wrote it, {says}" if own else ""
+        remedy = f"; if Windows wrote it, {says}" if own else "; iconv makes it that"
         raise InputError(
             f"{url}, line {line}, byte offset {offset + error.start}: "
             f"found byte 0x{data[error.start]:02x}, expected UTF-8 text{remedy}"
@@ -391,8 +391,9 @@ def parse_json(text: str, url: str, line: int = 1, own: bool = False) -> Any:
         found = show(there[:_SHOWN]) if there else "the end"
         expected = next((words for began, words in _IN_JSON.items() if error.msg.startswith(began)), "JSON")
         raise InputError(f"{place}: found {found}, expected {expected}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets thousands deep
-        raise InputError(f"{url}, line {line}: found {error}, expected JSON") from error
+    except (ValueError, RecursionError) as error:
+        found = next((words for began, words in _IN_NO_JSON.items() if str(error).startswith(began)), str(error))
+        raise InputError(f"{url}, line {line}: found {found}, expected JSON") from error
 
 
 _SHOWN = 20  # characters
@@ -408,6 +409,11 @@ _IN_JSON = {
     "Extra data": "the end of the JSON value",
 }
 """How a message of Python's parser begins -> what JSON has at that place."""
+_IN_NO_JSON = {
+    "Exceeds the limit": "a number of thousands of digits",
+    "maximum recursion": "brackets in brackets, thousands deep",
+}
+"""How a message of Python's parser begins -> what it does not read."""
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -420,5 +426,6 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def unreadable(url: str, error: Exception) -> InputError:
     """The error that names a file which is missing or cannot be read."""
     known: dict[type[Exception], str] = {FileNotFoundError: "nothing there", IsADirectoryError: "a folder"}
-    found = known.get(type(error)) or f"{type(error).__name__}: {error}"
-    return InputError(f"{url}: found {found}, expected the dataset's file under its public name")
+    if found := known.get(type(error)):
+        return InputError(f"{url}: found {found}, expected the dataset's file under its public name")
+    return InputError(f"{url}: found what cannot be read ({error}), expected a whole file")

@@ -111,7 +111,7 @@ def check_failure(page: Page, prefect_url: str, shots: Path) -> str:
     before = _newest(prefect_url, there["id"])
     ask(f"{prefect_url}/api/deployments/{there['id']}/create_flow_run", {"parameters": {"parameters": form}})
     run = _ended(prefect_url, there["id"], before)
-    reason = f"{_NOWHERE}: no such folder, expected one with a sub-folder for each dataset"
+    reason = f"{_NOWHERE}: found no such folder, expected one with a sub-folder for each dataset"
     assert run["state_type"] == "FAILED", run["state_name"]
     assert f" → failed: {reason}" in run["name"], run["name"]
     page.goto(f"{prefect_url}/v2/runs/flow-run/{run['id']}")
