@@ -37,7 +37,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
 	@$(require-python)test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
 	@$(PIP) --no-compile --editable .
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores, where pip has one; templates are no modules
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true  # all cores, where pip has one; templates are no modules
 	@touch $@
 
 $(VENV)/.full: $(VENV)/.runtime
