@@ -1,4 +1,4 @@
-# `make demo` and `make test` do everything on a fresh machine that has Python (3.11, 3.12 or 3.13), git and gcc.
+# `make demo` and `make test` do everything on a fresh machine that has Python (3.11 to 3.14), git and gcc.
 PYTHON ?= python3
 VENV := .venv
 STORE ?= runs/demo
@@ -20,8 +20,8 @@ endif
 # Checked before anything is installed: of another Python pip says no more than that nothing fits together.
 SERIES_OF = $(shell $(1) $(SERIES) 2>/dev/null)
 USED = $(or $(held),$(call SERIES_OF,$(PYTHON)))
-OTHERS = $(foreach name,python3.12 python3.13 python3.11,$(filter $(name),python$(call SERIES_OF,$(name))))
-require-python = $(if $(filter 3.11 3.12 3.13,$(USED)),,$(error Python 3.11, 3.12 or 3.13 is needed, found \
+OTHERS = $(foreach name,python3.12 python3.13 python3.11 python3.14,$(filter $(name),python$(call SERIES_OF,$(name))))
+require-python = $(if $(filter 3.11 3.12 3.13 3.14,$(USED)),,$(error Python 3.11 to 3.14 is needed, found \
   $(or $(USED),none) ($(if $(held),$(VENV),$(PYTHON))): make $(MAKECMDGOALS) PYTHON=$(or $(firstword $(OTHERS)),python3.12)))
 
 BIN := $(VENV)/bin
@@ -37,7 +37,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt gptcore/__init__.py
 	@$(require-python)test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gptmill and its pinned dependencies into $(VENV) (a few minutes, once)"
 	@$(PIP) --no-compile --editable .
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores, where pip has one; templates are no modules
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true  # all cores, where pip has one; templates are no modules
 	@touch $@
 
 $(VENV)/.full: $(VENV)/.runtime

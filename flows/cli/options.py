@@ -142,10 +142,10 @@ class Parser(argparse.ArgumentParser):
 class CommandParser(Parser):
     """A command's parser, which gets its options as the command is chosen: no other command's form is imported."""
 
-    def __init__(self, *, command: Command, prog: str | None = None) -> None:
+    def __init__(self, *, command: Command, **settings: Any) -> None:
         followed = next_lines(command.next, {"task": "TASK", "model": "MODEL", "to": "FOLDER", "store": ""})
         epilog = "\n\n".join(filter(None, (command.epilog, followed)))
-        super().__init__(description=command.description or command.text, epilog=epilog, prog=prog)
+        super().__init__(description=command.description or command.text, epilog=epilog, **settings)
         self.set_defaults(run=command.call, next=command.next)
         self.command = command
         self._whole = False

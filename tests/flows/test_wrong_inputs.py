@@ -113,6 +113,6 @@ def test_a_python_that_is_too_old_is_told_before_an_environment_is_made(folder: 
         check=False,
     )
     (line,) = done.stderr.splitlines()
-    assert f"Python 3.11, 3.12 or 3.13 is needed, found {found}: make demo PYTHON=python3.1" in line
+    assert f"Python 3.11 to 3.14 is needed, found {found}: make demo PYTHON=python3.1" in line
     assert done.returncode == 2
     assert not (folder / "none").exists()
