@@ -64,7 +64,7 @@ class Head(NamedTuple):
     n_outputs: int
     """K; 1 for "choices", where every choice gets one scalar."""
     clf_pdrop: float
-    """Dropout before the linear layer."""
+    """Dropout before the linear layer (section 4.1: 0.1)."""
     pooling: str | None = None
     """"mean": the mean of a sequence's states beside what else tells it; None: nothing beside that."""
     words: bool = False
@@ -78,24 +78,18 @@ class Classifier(nn.Module, ABC):
     language-model targets, and what else a family's inputs mark (``segments``, ``mask``); it gives task logits [B, K],
     [B, C] for choices, or [B, T, K] for places of a text, and what the language model is to predict from, or None.
 
-    :param form: name of one of :data:`gptcore.nlu.forms.FORMS`.
-    :param n_outputs: K; 1 for "choices", where every choice gets one scalar.
-    :param clf_pdrop: dropout before the linear layer (section 4.1: 0.1).
-    :param pooling: see :class:`Head`.
     :raises InputError: an unknown form.
     """
 
     words = False
     """Whether the form's reader of words stands between an encoder's states and the linear layer."""
 
-    def __init__(self, width: int, form: str, n_outputs: int, clf_pdrop: float, pooling: str | None = None) -> None:
+    def __init__(self, width: int, head: Head) -> None:
         super().__init__()
-        self.form = form
-        self.row_form = form_named(form)
-        self.n_outputs = n_outputs
-        self.clf_pdrop = clf_pdrop
+        self.form, self.n_outputs, self.clf_pdrop, pooling, _ = head
+        self.row_form = form_named(head.form)
         self.pooling = None if self.row_form.places else pooling
-        self.head = nn.Linear(width, n_outputs)
+        self.head = nn.Linear(width, head.n_outputs)
         self.ngrams: NGrams | None = None
         """What its n-grams tell of a sequence beside the network; fitted once that is trained."""
 
@@ -229,26 +223,17 @@ def mean_state(states: Tensor, ends: Tensor) -> Tensor:
 class ClassificationModel(Classifier):
     """Task logits, and on request the states that the language model predicts from, in one pass through the decoder.
 
-    :param form, n_outputs, clf_pdrop, pooling: see :class:`Classifier`.
     :param generator: where the linear layer's N(0, 0.02) weights are drawn from; None: torch's default generator.
     """
 
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        form: str,
-        n_outputs: int,
-        clf_pdrop: float,
-        generator: torch.Generator | None = None,
-        pooling: str | None = None,
-    ) -> None:
-        super().__init__(language_model.config.n_embd, form, n_outputs, clf_pdrop, pooling)
+    def __init__(self, language_model: LanguageModel, head: Head, generator: torch.Generator | None = None) -> None:
+        super().__init__(language_model.config.n_embd, head)
         self.gpt = language_model
         initialise(self.head, language_model.config.init_std, generator)
 
     @classmethod
     def over(cls, network: Network, where: str, head: Head, generator: torch.Generator | None = None) -> Self:
-        return cls(next_token_network(network, where), *head[:3], generator, head.pooling)
+        return cls(next_token_network(network, where), head, generator)
 
     @property
     def network(self) -> LanguageModel:
@@ -306,33 +291,23 @@ class EncoderClassificationModel(Classifier):
     """Task logits from what stands for the whole sequence; nothing is learnt beside the task.
 
     :param encoder: the pre-trained network, without the heads of its pre-training.
-    :param form, n_outputs, clf_pdrop, pooling: see :class:`Classifier`; ``words``: see :class:`Head`.
     :param generator: where the linear layer's weights are drawn from, as the encoder's own are; None: torch's default
         generator.
     """
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        form: str,
-        n_outputs: int,
-        clf_pdrop: float,
-        generator: torch.Generator | None = None,
-        pooling: str | None = None,
-        words: bool = False,
-    ) -> None:
+    def __init__(self, encoder: SentenceEncoder, head: Head, generator: torch.Generator | None = None) -> None:
         width, std = encoder.config.n_embd, encoder.config.init_std
-        super().__init__(width, form, n_outputs, clf_pdrop, pooling)
+        super().__init__(width, head)
         self.encoder = encoder
         has_layer = getattr(encoder.config, "classifier_layer", False) and not self.row_form.places
         self.layer = nn.Linear(width, width) if has_layer else None
         if self.layer is not None:
             draw_weights(self.layer, std, generator)
         draw_weights(self.head, std, generator)
-        self.words = words and bool(self.row_form.word_reader)
+        self.words = head.words and bool(self.row_form.word_reader)
         self.reader: WordTagger | SpanReader | None = None
         if self.words:
-            self.reader = self.row_form.part("word_reader")(width, n_outputs)
+            self.reader = self.row_form.part("word_reader")(width, head.n_outputs)
             draw_weights(self.reader, std, generator)
 
     @classmethod
@@ -340,7 +315,7 @@ class EncoderClassificationModel(Classifier):
         if not isinstance(network, SentenceEncoder):
             title = FAMILIES[network.config.family].title
             raise InputError(f"{where}: found {title}, expected an encoder")
-        return cls(network, *head[:3], generator, head.pooling, head.words)
+        return cls(network, head, generator)
 
     @classmethod
     def network_settings(cls, config: NetworkConfig, **changes: Any) -> NetworkConfig:

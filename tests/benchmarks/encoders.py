@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gptcore.config import EncoderConfig, preset_named
 from gptcore.evaluation.inference import predict_jsonl
 from gptcore.evaluation.predict import TaskModel
-from gptcore.models.classifier import EncoderClassificationModel
+from gptcore.models.classifier import EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.nlu.examples import Example
 from gptcore.nlu.forms import form_of
@@ -57,7 +57,7 @@ def _config(tokenizer: Tokenizer) -> EncoderConfig:
 def _ours(spec: TaskSpec, tokenizer: Tokenizer) -> EncoderClassificationModel:
     draws = torch.Generator().manual_seed(0)
     outputs = form_of(spec).n_outputs(spec)
-    return EncoderClassificationModel(Encoder(_config(tokenizer), draws), spec.form, outputs, 0.1, draws)
+    return EncoderClassificationModel(Encoder(_config(tokenizer), draws), Head(spec.form, outputs, 0.1), draws)
 
 
 def _rows(spec: TaskSpec, examples: list[Example], tokenizer: Tokenizer) -> Rows:

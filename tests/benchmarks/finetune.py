@@ -26,7 +26,7 @@ from gptcore.evaluation.predict import TaskModel, predict_rows
 from gptcore.machine.device import autocast, pick_dtype
 from gptcore.machine.distributed import World
 from gptcore.machine.process import StopRequest
-from gptcore.models.classifier import ClassificationModel, Classifier
+from gptcore.models.classifier import ClassificationModel, Classifier, Head
 from gptcore.models.transformer import GPT
 from gptcore.nlu.encoded import encode_task
 from gptcore.nlu.forms import form_of
@@ -82,7 +82,9 @@ def _model_config(n_vocab: int = _N_VOCAB) -> ModelConfig:
 def network(spec: TaskSpec, n_vocab: int = _N_VOCAB) -> ClassificationModel:
     """A model for a task, of the preset small's shape and with random weights."""
     draws = torch.Generator().manual_seed(0)
-    return ClassificationModel(GPT(_model_config(n_vocab), draws), spec.form, form_of(spec).n_outputs(spec), 0.1, draws)
+    return ClassificationModel(
+        GPT(_model_config(n_vocab), draws), Head(spec.form, form_of(spec).n_outputs(spec), 0.1), draws
+    )
 
 
 def _rows(spec: TaskSpec, dataset: Path, split: str, max_rows: int | None = None) -> TaskRows:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gptcore.config import ModelConfig
-from gptcore.models.classifier import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Head
 from gptcore.models.context import fold
 from gptcore.models.network import LanguageModel
 from gptcore.models.transformer import GPT
@@ -56,7 +56,7 @@ class Plain(GPT):
 def network(kind: type[GPT] = GPT, config: ModelConfig = CFG) -> ClassificationModel:
     torch.set_num_threads(1)
     draws = torch.Generator().manual_seed(1)
-    return ClassificationModel(kind(config, draws), "choices", 1, 0.0, draws)
+    return ClassificationModel(kind(config, draws), Head("choices", 1, 0.0), draws)
 
 
 @settings(max_examples=40)

@@ -48,7 +48,7 @@ QUICK = {"lr": 1e-2, "batch_size": 16, "epochs": 6, "precision": "float32", "lm_
 def classifier(form: str = "pair", n_outputs: int = 3, **changes: Any) -> EncoderClassificationModel:
     torch.manual_seed(1)
     network = dataclasses.replace(config("bert"), words=False, pair=False, activation="gelu", init_std=0.2, **changes)
-    return EncoderClassificationModel(Encoder(network), form, n_outputs, 0.0).eval()
+    return EncoderClassificationModel(Encoder(network), Head(form, n_outputs, 0.0)).eval()
 
 
 def batch(n_sequences: int = 1) -> dict[str, Tensor]:
@@ -177,7 +177,7 @@ def test_one_dropout_mask_serves_all_choices_of_an_example() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_saved_model_comes_back_and_its_encoder_alone_too(family: str, tmp_path: Path) -> None:
     settings = EncoderClassificationModel.network_settings(config(family), n_ctx=20)
-    model = EncoderClassificationModel(build_model(settings), "pair", 3, 0.1).eval()  # type: ignore[arg-type]
+    model = EncoderClassificationModel(build_model(settings), Head("pair", 3, 0.1)).eval()  # type: ignore[arg-type]
     model.save(tmp_path, {"task": "mnli"})
     loaded, about = Classifier.load(tmp_path)
     assert isinstance(loaded, EncoderClassificationModel)

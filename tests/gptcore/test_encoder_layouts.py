@@ -17,7 +17,7 @@ from gptcore import Tokenizer, load_model
 from gptcore.base.errors import InputError
 from gptcore.config import EncoderConfig, network_config
 from gptcore.families import FAMILIES
-from gptcore.models.classifier import EncoderClassificationModel
+from gptcore.models.classifier import EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.files.export import export_classifier, export_hugging_face
 from gptcore.nlu import task_spec
@@ -108,7 +108,7 @@ def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, 
     n_outputs = {"span": 2, "choices": 1}.get(form, 3)
     draws = torch.Generator().manual_seed(3)
     network = Encoder(without_heads(dataclasses.replace(config, init_std=0.2)), draws)
-    model = EncoderClassificationModel(network, form, n_outputs, 0.1, draws).eval()
+    model = EncoderClassificationModel(network, Head(form, n_outputs, 0.1), draws).eval()
     export_classifier(model, task_of(form, labels), {}, tokenizer, tmp_path)
     (name,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
     theirs, said = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
@@ -145,7 +145,7 @@ def test_an_exported_classifier_has_the_logits_of_transformers_own(family: str, 
 def test_a_classifier_that_transformers_has_no_class_for_brings_its_own(
     config: EncoderConfig, form: str, parts: dict[str, Any], tmp_path: Path
 ) -> None:
-    model = EncoderClassificationModel(Encoder(without_heads(config)), form, 2, 0.1)
+    model = EncoderClassificationModel(Encoder(without_heads(config)), Head(form, 2, 0.1))
     for name, part in parts.items():
         setattr(model, name, part)
     export_classifier(model, task_of(form, ("yes", "no")), {}, PIECES, tmp_path)

@@ -18,7 +18,7 @@ from gptcore import load_model
 from gptcore.config import network_config
 from gptcore.evaluation.predict import TaskModel
 from gptcore.families import FAMILIES
-from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
+from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.files import export
 from gptcore.models.files.encoders import EncoderLayout
@@ -100,7 +100,7 @@ class Tuned:
         below = network(self.family, self.words, **self.settings, **({} if encoder else {"n_special": 3}))
         outputs = form_of(spec).n_outputs(spec)
         kind: Any = EncoderClassificationModel if encoder else ClassificationModel
-        model = kind(below.adapt() if encoder else below, spec.form, outputs, 0.1, pooling=self.pooling).eval()
+        model = kind(below.adapt() if encoder else below, Head(spec.form, outputs, 0.1, self.pooling)).eval()
         torch.nn.init.normal_(model.head.weight, std=0.3, generator=torch.Generator().manual_seed(9))
         if self.ngrams:
             delimiter = tokenizer.specials.sep if tokenizer.specials else tokenizer.n_vocab + 1
@@ -294,7 +294,7 @@ def test_places_over_a_network_of_transformers(form: str, tmp_path: Path, monkey
     monkeypatch.setattr(EncoderLayout, "write_classifier", Layout.write_classifier)
     labels = ("O", "B", "I") if form == "tags" else ()
     model = EncoderClassificationModel(
-        network("bert", "pieces", **SHAPE).adapt(), form, 2 + (form == "tags"), 0.1
+        network("bert", "pieces", **SHAPE).adapt(), Head(form, 2 + (form == "tags"), 0.1)
     ).eval()
     torch.nn.init.normal_(model.head.weight)
     export_classifier(model, task_of(form, labels), {}, WORDS["pieces"], tmp_path)

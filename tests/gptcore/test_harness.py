@@ -21,7 +21,7 @@ from gptcore.evaluation.harness import HarnessModel
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.evaluation.predict import TaskModel
 from gptcore.models import incremental
-from gptcore.models.classifier import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Head
 from gptcore.models.network import build_model
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.models.transformer import GPT
@@ -261,7 +261,7 @@ WORDS = tokenizer()
 
 def save(task: str, folder: Path, network: torch.nn.Module) -> Path:
     spec = task_spec(task)
-    model = ClassificationModel(network, spec.form, form_of(spec).n_outputs(spec), 0.1)
+    model = ClassificationModel(network, Head(spec.form, form_of(spec).n_outputs(spec), 0.1))
     model.save(folder, {"task": task, "labels": list(spec.labels), "tokenizer_digest": WORDS.digest})
     return folder
 
@@ -273,7 +273,7 @@ def test_logits_are_the_models_for_any_rows_sequences_and_lengths(form, n_output
     torch.manual_seed(1)
     sizes = {"n_vocab": 50, "n_ctx": 16, "n_layer": 2, "n_head": 2, "n_embd": 8, "n_inner": 32, "n_special": 3}
     config = ModelConfig(**sizes, original=released, smeared_keys=not released, init_std=0.5)
-    model = ClassificationModel(GPT(config), form, n_outputs, 0.1, pooling=None if released else "mean").eval()
+    model = ClassificationModel(GPT(config), Head(form, n_outputs, 0.1, None if released else "mean")).eval()
     if not released:
         model.ngrams = random_ngrams(2, n_outputs, 53, delimiter=7)
     export_onnx(model, tmp_path / MODEL)

@@ -12,7 +12,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.files import read_json, write_json_atomic
 from gptcore.config import ModelConfig
 from gptcore.models import network
-from gptcore.models.classifier import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Head
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import FORMS
 from gptcore.objectives import losses
@@ -166,7 +166,7 @@ CLASSIFY = 22
 
 def model(form: str, n_outputs: int = 3, clf_pdrop: float = 0.5, pooling: str | None = None) -> ClassificationModel:
     torch.manual_seed(1)
-    return ClassificationModel(GPT(CFG), form, 1 if form == "choices" else n_outputs, clf_pdrop, pooling=pooling).eval()
+    return ClassificationModel(GPT(CFG), Head(form, 1 if form == "choices" else n_outputs, clf_pdrop, pooling)).eval()
 
 
 def batch(n_sequences: int) -> tuple[list[list[list[int]]], torch.Tensor, torch.Tensor]:

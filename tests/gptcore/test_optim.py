@@ -15,7 +15,7 @@ from gptcore.base.errors import InputError
 from gptcore.base.settings import recorded
 from gptcore.config import FinetuneConfig, LSTMConfig, PretrainConfig
 from gptcore.machine import process
-from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel
+from gptcore.models.classifier import ClassificationModel, Classifier, EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.products import Linear
 from gptcore.models.transformer import GPT
@@ -220,16 +220,16 @@ DECAY = FinetuneConfig(layer_decay=0.5)
 
 def encoder(family: str, **changes: Any) -> EncoderClassificationModel:
     found = dataclasses.replace(config(family), words=False, pair=False, replaced=False, **changes)
-    return EncoderClassificationModel(Encoder(found), "pair", 2, 0.1)
+    return EncoderClassificationModel(Encoder(found), Head("pair", 2, 0.1))
 
 
 def decoder(**changes: Any) -> ClassificationModel:
-    return ClassificationModel(GPT(dataclasses.replace(MODEL, n_special=3, **changes)), "pair", 2, 0.1)
+    return ClassificationModel(GPT(dataclasses.replace(MODEL, n_special=3, **changes)), Head("pair", 2, 0.1))
 
 
 def lstm() -> ClassificationModel:
     network = LSTM(LSTMConfig(n_vocab=30, n_special=3, n_units=8, n_embd=8))
-    return ClassificationModel(network, "pair", 2, 0.1)
+    return ClassificationModel(network, Head("pair", 2, 0.1))
 
 
 def factors(model: Classifier, settings: FinetuneConfig) -> dict[str, float]:

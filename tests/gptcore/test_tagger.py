@@ -18,7 +18,7 @@ from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.evaluation.inference import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, evaluate
 from gptcore.machine import process
-from gptcore.models.classifier import Classifier, EncoderClassificationModel
+from gptcore.models.classifier import Classifier, EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.files.export import export_classifier
 from gptcore.models.tagger import WordTagger
@@ -156,7 +156,7 @@ def test_a_job_learns_and_its_model_answers_own_rows(tmp_path: Path, pieces: Wor
 
 def network(words: bool = True, seed: int = 0) -> EncoderClassificationModel:
     encoder = Encoder(without_heads(config("bert")), torch.Generator().manual_seed(seed))
-    return EncoderClassificationModel(encoder, "tags", TAGS, 0.0, words=words).eval()
+    return EncoderClassificationModel(encoder, Head("tags", TAGS, 0.0, words=words)).eval()
 
 
 def test_a_student_learns_what_its_teacher_tells_of_words() -> None:

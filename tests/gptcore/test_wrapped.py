@@ -13,7 +13,7 @@ from torch import nn
 from gptcore import load_model
 from gptcore.base.errors import InputError
 from gptcore.config import FinetuneConfig
-from gptcore.models.classifier import EncoderClassificationModel
+from gptcore.models.classifier import EncoderClassificationModel, Head
 from gptcore.models.files.layout import read_model
 from gptcore.models.low_rank import add_low_rank
 from gptcore.training.optim import rates_by_depth
@@ -114,7 +114,7 @@ def test_a_pooler_that_is_always_built_is_read(tmp_path: Path) -> None:
 def test_rates_by_layer_and_ranks_of_experts_are_refused(tmp_path: Path) -> None:
     written(tmp_path / "encoder", "mpnet")
     encoder: Any = load_model(str(tmp_path / "encoder"))
-    model = EncoderClassificationModel(encoder, "single", 2, 0.1)
+    model = EncoderClassificationModel(encoder, Head("single", 2, 0.1))
     with pytest.raises(InputError, match="found a network whose layers are not told apart"):
         rates_by_depth(model, FinetuneConfig(layer_decay=0.9))
     written(tmp_path / "experts", "mixtral", decoder=True, num_key_value_heads=2, num_local_experts=2)

@@ -8,7 +8,7 @@ import torch
 
 from gptcore.config import ModelConfig
 from gptcore.evaluation.submission import SUBMISSION, SubmissionFile
-from gptcore.models.classifier import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Head
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.registry import task_spec
@@ -30,7 +30,7 @@ def save_model(task: str, words: Tokenizer, folder: Path, n_ctx: int = 48) -> Pa
     config = ModelConfig(
         n_vocab=words.n_vocab, n_special=3, n_ctx=n_ctx, n_layer=1, n_head=2, n_embd=16, n_inner=32, init_std=0.5
     )
-    model = ClassificationModel(GPT(config), spec.form, form_of(spec).n_outputs(spec), 0.1)
+    model = ClassificationModel(GPT(config), Head(spec.form, form_of(spec).n_outputs(spec), 0.1))
     model.save(folder, {"task": task, "labels": list(spec.labels), "tokenizer_digest": words.digest})
     return folder
 

@@ -19,7 +19,7 @@ from gptcore.config.operations import pretraining_flops
 from gptcore.data.sampler import IGNORE_INDEX, WindowSampler
 from gptcore.data.shards import Shards
 from gptcore.machine import process
-from gptcore.models.classifier import ClassificationModel
+from gptcore.models.classifier import ClassificationModel, Head
 from gptcore.models.network import load_model
 from gptcore.models.transformer import GPT
 from gptcore.objectives.objective import Text
@@ -82,7 +82,9 @@ def test_each_sequence_is_read_in_its_own_way(model: BothWays) -> None:
 
 @pytest.mark.parametrize("form", ["single", "choices"])
 def test_a_fine_tuned_network_sees_each_sequence_whole_and_no_padding(model: BothWays, form: str) -> None:
-    network = ClassificationModel(model, form, 1 if form == "choices" else 3, 0.0, torch.Generator().manual_seed(3))
+    network = ClassificationModel(
+        model, Head(form, 1 if form == "choices" else 3, 0.0), torch.Generator().manual_seed(3)
+    )
     tokens = torch.randint(N_VOCAB, (3, 2, N_CTX), generator=torch.Generator().manual_seed(4))
     tokens[:, :, :4] = tokens[:, :1, :4]  # what choices begin with
     ends = torch.tensor([[11, 7], [N_CTX - 1, 4], [6, 6]])

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcore.base.errors import InputError
-from gptcore.models.classifier import EncoderClassificationModel
+from gptcore.models.classifier import EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder
 from gptcore.models.encoder_parts import FeedForward, SelfAttention
 from gptcore.models.network import load_model
@@ -201,8 +201,10 @@ def test_entities_are_told_from_all_of_the_update_as_in_a_plain_twin(network: Kn
 
 
 def test_a_classifier_reads_the_entities_that_its_texts_mention(network: KnowledgeEncoder) -> None:
-    tuned = EncoderClassificationModel(network.adapt(), "single", 3, 0.0, torch.Generator().manual_seed(1)).eval()
-    blind = EncoderClassificationModel(network.adapt(linked=False), "single", 3, 0.0, torch.Generator().manual_seed(1))
+    tuned = EncoderClassificationModel(network.adapt(), Head("single", 3, 0.0), torch.Generator().manual_seed(1)).eval()
+    blind = EncoderClassificationModel(
+        network.adapt(linked=False), Head("single", 3, 0.0), torch.Generator().manual_seed(1)
+    )
     blind.load_state_dict(tuned.state_dict())
     tokens = torch.tensor([[[2, 5, 4, 6, 3]], [[2, 14, 4, 15, 3]]])
     place = torch.zeros(2, 1, dtype=torch.int64)

@@ -20,7 +20,7 @@ from gptcore.data.masking import PieceTable
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.families import FAMILIES
 from gptcore.machine import process
-from gptcore.models.classifier import Classifier, EncoderClassificationModel
+from gptcore.models.classifier import Classifier, EncoderClassificationModel, Head
 from gptcore.models.encoder import Encoder, without_heads
 from gptcore.models.network import load_model
 from gptcore.nlu import REGISTRY
@@ -132,11 +132,9 @@ def batch_of(form: str) -> dict[str, Tensor]:
 def test_predictions_are_told_as_the_teacher_gives_them(form: str) -> None:
     """Against sums over each answer's probabilities, row by row."""
     shape = dataclasses.replace(without_heads(config("bert")), init_std=0.5)
+    head = Head(form, {"choices": 1, "span": 2}.get(form, 3), 0.0)
     student, teacher = (
-        EncoderClassificationModel(
-            Encoder(shape, torch.Generator().manual_seed(seed)), form, {"choices": 1, "span": 2}.get(form, 3), 0.0
-        ).eval()
-        for seed in (0, 1)
+        EncoderClassificationModel(Encoder(shape, torch.Generator().manual_seed(seed)), head).eval() for seed in (0, 1)
     )
     batch = batch_of(form)
     loss, _ = taught_objective(TaughtClassifier(student, None), teacher, DistilConfig(**LAYERS))(batch)
@@ -215,7 +213,10 @@ def test_what_does_not_go_together_is_refused(world: dict[str, Path], tmp_path: 
         finetune.run(job(world, "rte", tmp_path, world["storycloze teacher"]), process.StopRequest())
     student, _ = Classifier.load(world["rte teacher"])
     shorter, longer = (
-        type(student)(Encoder(dataclasses.replace(student.network.config, n_ctx=n_ctx)), "pair", 2, 0.1)  # type: ignore[call-arg,arg-type]  # an encoder's
+        EncoderClassificationModel(
+            Encoder(dataclasses.replace(student.network.config, n_ctx=n_ctx)),  # type: ignore[arg-type]  # an encoder's
+            Head("pair", 2, 0.1),
+        )
         for n_ctx in (20, 30)
     )
     settings = DistilConfig(), FinetuneConfig(taught=True, lm_coef=0.0), "there"
