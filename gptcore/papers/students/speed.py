@@ -20,15 +20,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from gptcore.base.errors import InputError
 from gptcore.base.files import checked_object, read_json, write_json_atomic
 from gptcore.config import network_config
 from gptcore.evaluation.exported import INT8, MODEL, write_onnx
@@ -90,30 +89,13 @@ def run(job: Mapping[str, Any], stop: process.StopRequest) -> None:
 def _apart(job: SpeedJob, stop: process.StopRequest, work: Callable[..., None], *arguments: Any) -> None:
     """``work(job, *arguments)`` in a process of its own.
 
-    :raises InputError: what it raised.
-    :raises RuntimeError: something else ended it.
+    :raises BrokenProcessPool: something ended it; else what it raised.
     """
-    spawn = multiprocessing.get_context("spawn")
-    received, sent = spawn.Pipe(duplex=False)
-    child = spawn.Process(target=_telling, args=(sent, work, job, *arguments))
-    child.start()
-    sent.close()
-    child.join()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        done = pool.submit(work, job, *arguments)
     if stop.requested:
         raise process.Interrupted("SIGTERM during a measurement")
-    if child.exitcode and received.poll():
-        raise InputError(received.recv())
-    if child.exitcode:
-        raise RuntimeError(f"{job.model}: the process that measures it ended with {child.exitcode}")
-
-
-def _telling(sent: Connection, work: Callable[..., None], *arguments: Any) -> None:
-    """``work(*arguments)``; of an InputError the message goes to the process that waits."""
-    try:
-        work(*arguments)
-    except InputError as error:
-        sent.send(str(error))
-        sys.exit(2)
+    done.result()
 
 
 def _export(job: SpeedJob, out: Path) -> None:
