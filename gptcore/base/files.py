@@ -72,13 +72,12 @@ def read_object(
     :raises InputError: the file is missing or something else.
     """
     try:
-        return checked_object(read_json(path), str(path), expected, fields)
+        value = read_json(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; expected {expected}") from None
-    except InputError:
-        raise
     except ValueError as error:
         raise InputError(f"{path}: not JSON ({error}); expected {expected}") from None
+    return checked_object(value, str(path), expected, fields)
 
 
 def checked_object(value: Any, where: str, expected: str, fields: Mapping[str, type] | None = None) -> dict[str, Any]:

@@ -60,10 +60,9 @@ class ModelFolder(Folder):
             raise InputError(f"{self.at(name)}: no such file") from None
 
     def json(self, name: str) -> Any:
+        data = self.read(name)
         try:
-            return parse_json(self.read(name))
-        except InputError:
-            raise
+            return parse_json(data)
         except ValueError as error:
             raise InputError(f"{self.at(name)}: not JSON ({error})") from None
 

@@ -117,7 +117,9 @@ class Layout(ABC):
         :raises InputError: naming the file, what was found and what was expected.
         """
         where, settings = folder.at("config.json"), {**self.absent, **settings}
-        self._check_settings(settings, where)
+        for name, value in self.expected.items():
+            if settings.get(name, value) != value:
+                raise OtherNetwork(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}", name)
         theirs = ForeignTensors(folder.at(weight_files(folder)[0]), folder.weights(), self._name)
         config = replace_settings(defaults, self._settings_of(settings, theirs, where), f"{where}: model")
         tensors = self._tensors(config, theirs)
@@ -183,12 +185,6 @@ class Layout(ABC):
         start = f"{self.prefix}." if self.prefix else ""
         inside = (name for name in stored if name.startswith(start))
         return settings, {name.removeprefix(start): stored[name] for name in inside}
-
-    def _check_settings(self, settings: Mapping[str, Any], where: str) -> None:
-        """:raises OtherNetwork: settings of a network that computes something else."""
-        for name, value in self.expected.items():
-            if settings.get(name, value) != value:
-                raise OtherNetwork(f"{where}: {name} = {settings[name]!r:.60}, expected {value!r}", name)
 
     @staticmethod
     def _write_files(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,10 +124,6 @@ class WrappedLayout(Layout):
             name = next(name for name, part in empty.named_modules() if part is empty.get_input_embeddings())
             tensors[f"{name}.weight"] = model.tokens.weight
         return settings, tensors
-
-    def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-        """:raises InputError: always."""
-        raise InputError("transformers' classifiers of this kind read other states, so none of them is written")
 
     def _settings_of(self, settings: Mapping[str, Any], theirs: ForeignTensors, where: str) -> dict[str, Any]:
         raise NotImplementedError("transformers reads the folder")

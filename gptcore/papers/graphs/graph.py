@@ -16,17 +16,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.files import parse_json, read_object, write_json_atomic
+from gptcore.base.files import read_object, write_json_atomic
 from gptcore.base.filesystems import file_system, is_folder, misspelt
 from gptcore.nlu.readers.text_files import lines
+from gptcore.text.vocabulary import parse_object, read_text
 
 Triples = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int64]
@@ -251,15 +250,8 @@ def _labels(url: str, entities: Mapping[str, int]) -> dict[str, tuple[str, ...]]
 
 
 def _wikidata_labels(file: str) -> dict[str, tuple[str, ...]]:
-    with fsspec.open(file, "rb") as opened:
-        try:
-            whole: Any = parse_json(opened.read())
-        except ValueError as error:
-            raise InputError(f"{file}: found no JSON ({error}), expected entities with their labels") from None
-    if not isinstance(whole, dict):
-        raise InputError(f"{file}: found {type(whole).__name__}, expected an object of entities")
     labels: dict[str, tuple[str, ...]] = {}
-    for entity, about in whole.items():
+    for entity, about in parse_object(read_text(file), file, "an object of entities with their labels").items():
         label = about.get("label") if isinstance(about, dict) else None
         if not isinstance(label, str) or not label:
             raise InputError(f"{file}: {entity}: found {about!r:.60}, expected an object with a label")

@@ -85,10 +85,6 @@ class LlamaLayout(Layout):
 
     # --- writing ---
 
-    def write_classifier(self, model: Any, labels: Sequence[str], tokenizer: Tokenizer, folder: Path) -> None:
-        """:raises InputError: always."""
-        raise InputError("transformers' classifiers read other states or have no bias, so none of them is written")
-
     def write(self, model: Exported[LlamaConfig], tokenizer: Tokenizer, folder: Path) -> None:
         config, state = model.config, model.state_dict()
         check_tokenizer(config, tokenizer)
