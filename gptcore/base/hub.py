@@ -14,7 +14,7 @@ _ADDRESS = re.compile(r"hf://([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w-][\w./-]*))?")
 
 
 def require_hub(address: str) -> None:
-    """See that a folder can be uploaded, before there is one.
+    """Refuse an address that a folder cannot be uploaded to, before there is one.
 
     :raises InputError: no such address, the library is not installed, or it finds no token.
     """

@@ -210,7 +210,7 @@ OF_OBJECTIVES = tuple(field.name for field in dataclasses.fields(PretrainConfig)
 
 
 def require_learnt(name: str, family: str, place: str) -> None:
-    """See that a family's objective reads a setting of pre-training.
+    """Refuse a setting of pre-training that a family's objective does not read.
 
     :raises InputError: it is one of other objectives; names the families that have these.
     """

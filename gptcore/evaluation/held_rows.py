@@ -78,11 +78,11 @@ def rows_fingerprint(addresses: str) -> str:
 @dataclass(frozen=True)
 class _Rows:
     hashes: Hashes
-    """Of all texts' 8-grams, sorted."""
+    """The hashes of all texts' 8-grams, sorted."""
     texts: NDArray[np.int64]
-    """The number of the text that each of them is from."""
+    """The number of the text that each hash is from."""
     lengths: NDArray[np.int64]
-    """How many of them each text has."""
+    """How many hashes each text has."""
 
 
 @lru_cache(maxsize=1)

@@ -200,7 +200,7 @@ class GptmillModel(PreTrainedModel):
 
 
 def padding_last(tokens: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same, [R, T] each, with the padding of each sequence behind it."""
+    """Tokens, mask and segments [R, T] with the padding of each sequence moved behind it."""
     order = (mask == 0).long().argsort(dim=1, stable=True)
     return tokens.gather(1, order), mask.gather(1, order), None if segments is None else segments.gather(1, order)
 

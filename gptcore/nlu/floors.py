@@ -45,7 +45,7 @@ _MAX_ROWS = 100_000
 """Train rows used, drawn from the seed: a floor must not take minutes on the largest set's 549 367 rows."""
 _TOKENS = re.compile(rf"{WORD.pattern}|[^\w\s]")  # words and single marks
 _MANY_ROWS = 1000
-"""From here on words of a single row are left out: they cannot help on other rows and are most of the features."""
+"""The rows from which on words of one row are left out: they help on no other and are most of the features."""
 
 
 def best_constant(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, float]:

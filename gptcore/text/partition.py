@@ -66,7 +66,7 @@ class Partition:
 
     @classmethod
     def read(cls, counts: dict[str, int], documents: bytes) -> Partition:
-        """From the counts and the bytes of the file DOCUMENTS."""
+        """Read a partition from its counts and the bytes of the file DOCUMENTS."""
         return cls(counts, np.load(io.BytesIO(documents), allow_pickle=False))
 
 

@@ -189,7 +189,7 @@ class Tokenizer(ABC):
         return len(self._pieces)
 
     def require_rows(self, n_vocab: int, where: str) -> None:
-        """See that a model has a row for each id, and no others.
+        """Refuse a model that has not just one row for each id.
 
         :param where: what a message calls the model.
         :raises InputError: it has another number of rows.

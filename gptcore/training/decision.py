@@ -1,4 +1,4 @@
-"""From which probability on a model of two classes says yes, where another one than a half is best for the metric.
+"""The probability from which on a model of two classes says yes, where another than a half is best for the metric.
 
 The loss asks for probabilities, of which a half gives the most right answers. F1 is best from half of its own best
 value on (Lipton et al. 2014), and Matthews' correlation not at a half either where one class is rare. So held-out rows

@@ -266,7 +266,7 @@ class EncoderLayout(Layout):
             yield "word_head.bias", (self.word_bias,)
 
     def _layers(self, config: EncoderConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """The same of what has a weight and, mostly, a bias; one by one, as settings may count any number of layers."""
+        """Modules with a weight and, mostly, a bias: ours with theirs, one by one, as layers may be any number."""
         yield "embeddings.norm", (f"embeddings.{self.embeddings['norm']}",)
         if config.n_embd_words is not None:
             yield "widen", (self.widens,)

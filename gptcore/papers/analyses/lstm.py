@@ -47,7 +47,7 @@ class LSTM(LanguageModel):
         return dropout(self.projection(units), self.config.resid_pdrop, self.training)
 
     def take_over(self, source: Self, n_transfer: int) -> None:
-        """See :meth:`gptcore.models.network.Network.take_over`; there is one block."""
+        """Take over the embeddings and, with ``n_transfer`` = 1, the one block, LSTM and projection."""
         if n_transfer >= 0:
             self.copy_embeddings(source)
         if n_transfer == 1:
@@ -55,9 +55,7 @@ class LSTM(LanguageModel):
             self.projection.load_state_dict(source.projection.state_dict())
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """See :meth:`gptcore.models.network.Network.parameters_by_depth`; the tied output is the embeddings', the
-        projection the layer's.
-        """
+        """Parameters from the input up: the embeddings with the tied output, the layer with its projection."""
         return [list(self.tokens.parameters()), [*self.recurrent.parameters(), *self.projection.parameters()]]
 
 

@@ -188,7 +188,7 @@ def spelled(names: Sequence[str], tokenizer: Tokenizer, table: PieceTable) -> It
 
 
 def _gazetteer(entity_of: Mapping[tuple[int, ...], int], table: PieceTable) -> Gazetteer:
-    """From the entity of each name's pieces."""
+    """The names' pieces one behind another, and the entity that each name stands for."""
     names = sorted(entity_of, key=lambda name: (len(name), name))
     pieces = np.array([piece for name in names for piece in name], np.int64)
     stops = np.cumsum([len(name) for name in names], dtype=np.int64)

@@ -37,7 +37,7 @@ class Mentions:
 
     @classmethod
     def of(cls, rows: Iterable[Ints]) -> Mentions:
-        """From dense rows: [T] each, 1 + the entity's number where a mention begins, else 0."""
+        """Mentions in dense rows [T], which hold 1 + the entity's number where a mention begins, else 0."""
         places, entities, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
         for row in rows:
             places.append(np.flatnonzero(row))

@@ -81,7 +81,7 @@ class TransE(nn.Module):
         return torch.cat([real * cos - imaginary * sin, real * sin + imaginary * cos], dim=-1)
 
     def distances(self, places: Tensor, entities: Tensor) -> Tensor:
-        """From places [Q, D] to entities' vectors [K, D]: [Q, K]."""
+        """Distances [Q, K] of places [Q, D] from entities' vectors [K, D]."""
         if self.norm == 1:
             return torch.cdist(places, entities, p=1.0)
         squares = (places**2).sum(-1, keepdim=True) + (entities**2).sum(-1) - 2 * places @ entities.T

@@ -22,11 +22,11 @@ class ModernBertConfig(EncoderConfig):
     pair: bool = False
     norm_eps: float | None = 1e-5
     global_every: int = size(3)
-    """Of so many layers the first sees the whole text, the others what is near (section 2.1.2)."""
+    """One layer in so many sees the whole text, the others see what is near (section 2.1.2)."""
     window: int = size(128)
     """How many positions the layers see that see what is near, half of them on either side."""
     theta: float = setting(160_000.0, least=1, below=math.inf)
     """Positions in which the slowest pairs of a head's numbers turn by nearly 1, in layers that see the whole text."""
     local_theta: float = setting(10_000.0, least=1, below=math.inf)
-    """The same in the other layers."""
+    """Positions in which these pairs turn by nearly 1 in layers that see what is near."""
     family: str = derived("modernbert")
