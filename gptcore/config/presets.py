@@ -1,19 +1,19 @@
 """The presets: a whole pipeline's settings under one name, and what a user's settings change in them.
 
-`presets.toml` has what each says; the defaults are the paper's. `paper()` is the defaults; `small()` fits two CPU cores
-and real books, `long()` does so with several times as much of both, and `best()` departs from the paper where that
-brought more from the same text, and reads twice as much; `demo()` fits two CPU cores, a generated world and a few
-minutes. `imported()` only fine-tunes what was pre-trained elsewhere.
+`presets.toml` has what each is for and what it says; the defaults are the paper's, and `paper()` is the defaults.
+`small()` fits two CPU cores and real books, `long()` does so with several times as much of both, and `best()` departs
+from the paper where that brought more from the same text, and reads twice as much; `demo()` fits two CPU cores, a
+generated world and a few minutes. `imported()` only fine-tunes what was pre-trained elsewhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from gptcore.base.errors import InputError, nearest
@@ -79,41 +79,6 @@ class Preset:
         )
 
 
-def paper() -> Preset:
-    """The paper's text: 117M parameters, batch 64 x 512 tokens, 100 epochs."""
-    return _read("paper")
-
-
-def small() -> Preset:
-    """Real books and real rows on two CPU cores in under 90 minutes."""
-    return _read("small")
-
-
-def long() -> Preset:
-    """The preset `small` for some hours: two epochs of 73 books, twice the context, more epochs of more rows."""
-    return _read("long")
-
-
-def best() -> Preset:
-    """The preset `long` with what makes tasks of two texts possible at this size: to look up what was said before.
-
-    That takes two heads, one after the other (Olsson et al. 2022), which do not form in `long`'s 27 million tokens.
-    Keys that hold the token before them, and windows that repeat their beginning, at first a half of them, bring it
-    within the first two million; an eighth of the windows keeps it. Muon learns more from each update.
-    """
-    return _read("best")
-
-
-def demo() -> Preset:
-    """The generated world on two CPU cores in a few minutes."""
-    return _read("demo")
-
-
-def imported() -> Preset:
-    """The recipe that a model from elsewhere is fine-tuned by: its family's published one, epochs by held-out rows."""
-    return _read("imported")
-
-
 @cache
 def _read(name: str) -> Preset:
     """A preset as its tables say it."""
@@ -128,8 +93,11 @@ def _read(name: str) -> Preset:
     return _changed(preset, tables, f"preset {name}")
 
 
-PRESETS = {"demo": demo, "small": small, "long": long, "best": best, "paper": paper}
-FINE_TUNING = {**PRESETS, "imported": imported}
+demo, small, long, best, paper, imported = (
+    partial(_read, name) for name in ("demo", "small", "long", "best", "paper", "imported")
+)
+PRESETS: dict[str, Callable[[], Preset]] = {"demo": demo, "small": small, "long": long, "best": best, "paper": paper}
+FINE_TUNING: dict[str, Callable[[], Preset]] = {**PRESETS, "imported": imported}
 """What a model is fine-tuned by, which also may be of a preset that pre-trains none."""
 
 
