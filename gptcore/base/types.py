@@ -17,3 +17,7 @@ Advance = Callable[[int], object]
 """Called with the number of parts done since its last call."""
 Map = Callable[..., Iterable[Any]]
 """The built-in ``map``, or one that gives results in order and whose workers see the same folders."""
+
+
+def quiet(*_: object) -> None:
+    """The progress that nobody hears of."""

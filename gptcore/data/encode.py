@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, groupby
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gptcore.base.errors import InputError
 from gptcore.base.files import write_json_atomic
-from gptcore.base.types import Ints
+from gptcore.base.types import Advance, Ints, Map, quiet
 from gptcore.config import ShardConfig
 from gptcore.data.masking import PieceTable
 from gptcore.data.packing import pack_shards
@@ -35,13 +35,7 @@ Ids = npt.NDArray[np.int32]
 
 
 def encode_corpus(
-    corpus: Path,
-    tokenizer: Tokenizer,
-    out: Path,
-    config: ShardConfig,
-    *,
-    map: Callable[..., Iterable[Any]] = map,
-    progress: Callable[[int], object] | None = None,
+    corpus: Path, tokenizer: Tokenizer, out: Path, config: ShardConfig, *, map: Map = map, progress: Advance = quiet
 ) -> dict[str, Any]:
     """Write ``out/train``, ``out/validation`` (see :mod:`gptcore.data.shards`) and, last, ``out/meta.json``.
 
@@ -71,8 +65,7 @@ def encode_corpus(
     for job, (rows, documents) in zip(jobs, map(encode_part, jobs), strict=True):
         lengths[job.split].append(rows)
         n_documents[job.split] += documents
-        if progress is not None:
-            progress(1)
+        progress(1)
     splits = {}
     for split in SPLITS:
         folders = [job.out for job in jobs if job.split == split]

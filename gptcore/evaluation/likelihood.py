@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.types import Bools, Floats, Ints, Progress
+from gptcore.base.types import Bools, Floats, Ints, Progress, quiet
 from gptcore.data.feed import by_length
 from gptcore.families import FAMILIES
 from gptcore.models.encoder import Encoder
@@ -41,7 +41,7 @@ class Likelihood(Protocol):
 
     n_vocab: int
 
-    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress | None = None) -> Floats:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
 
         :param sequences: ids, each sequence by itself.
@@ -59,7 +59,7 @@ class NetworkLikelihood:
         self._model = model.to(self._device).eval()
         self.n_vocab = model.config.n_vocab
 
-    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress | None = None) -> Floats:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
 
         A sequence beyond n_ctx goes on in a further window, whose first id is the last of the one before, as for
@@ -76,7 +76,7 @@ class NetworkLikelihood:
         return totals
 
     def continuations(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Progress | None = None
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Progress = quiet
     ) -> tuple[Floats, Ints]:
         """Sum of log P(id | the ids before it) over the continuation of each (context, continuation), in nats.
 
@@ -100,7 +100,7 @@ class NetworkLikelihood:
         def is_other(logits: Tensor, targets: Tensor) -> Tensor:
             return (logits.argmax(dim=-1) != targets).float()
 
-        sums, others = self._scores(*self._cut(pairs), None, _log_probability, is_other)
+        sums, others = self._scores(*self._cut(pairs), quiet, _log_probability, is_other)
         return sums, others == 0
 
     def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Ints], list[int]]:
@@ -118,7 +118,7 @@ class NetworkLikelihood:
         self,
         windows: Sequence[Ints],
         firsts: Sequence[int],
-        progress: Progress | None,
+        progress: Progress,
         *scores: Callable[[Tensor, Tensor], Tensor],
     ) -> Floats:
         """What each window's ids from the one at ``firsts`` (>= 1) on add up to, in batches of like length.
@@ -131,8 +131,7 @@ class NetworkLikelihood:
             begins = np.asarray([firsts[row] for row in rows])
             sums[:, rows] = self._batch([windows[row] for row in rows], begins, scores)
             done += len(rows)
-            if progress is not None:
-                progress(done, len(windows))
+            progress(done, len(windows))
         return sums
 
     @torch.inference_mode()
@@ -191,7 +190,7 @@ class PseudoLikelihood:
         self.longest = encoder.config.n_ctx - 2
         """Pieces of the longest sequence that can be scored whole."""
 
-    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress | None = None) -> Floats:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """The pseudo-log-likelihood of every sequence after its first id, which stands for what is before: float64 [N].
 
         A sequence beyond n_ctx is scored in windows that lie end to end, each between [CLS] and [SEP].
@@ -208,7 +207,7 @@ class PseudoLikelihood:
             np.add.at(totals, owners, self._scores(windows, progress))
         return totals
 
-    def _scores(self, windows: Sequence[Ints], progress: Progress | None) -> Floats:
+    def _scores(self, windows: Sequence[Ints], progress: Progress) -> Floats:
         """The score of each window; each of its pieces is masked in a copy of its own."""
         scores, done = np.zeros(len(windows)), 0
         lengths = np.asarray([len(window) for window in windows])
@@ -222,8 +221,7 @@ class PseudoLikelihood:
                 owner, place = copies[:, at : at + per_batch]
                 np.add.at(scores, owner, self._batch(windows, owner, place, width))
             done += len(rows)
-            if progress is not None:
-                progress(done, len(windows))
+            progress(done, len(windows))
         return scores
 
     @torch.inference_mode()

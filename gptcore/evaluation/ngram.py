@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gptcore.base.errors import InputError, require
-from gptcore.base.types import Advance, Floats, Ints, Progress
+from gptcore.base.types import Advance, Floats, Ints, Progress, quiet
 from gptcore.data.shards import INDEX_FILE, Shards
 
 _CHUNK = 4_000_000  # n-grams sorted or scored at a time
@@ -28,7 +28,7 @@ Counting = Callable[..., Iterable[tuple[Ints, Ints]]]
 
 
 def ngram_perplexity(
-    train: Shards, valid: Shards, order: int, progress: Advance | None = None, map: Counting = map
+    train: Shards, valid: Shards, order: int, progress: Advance = quiet, map: Counting = map
 ) -> dict[str, float]:
     """Count n-grams of ``order`` on the training rows and score the validation rows.
 
@@ -64,7 +64,7 @@ class NgramModel:
     :raises InputError: an order below 2 or too high for the vocabulary, or no tokens to count.
     """
 
-    def __init__(self, train: Shards, order: int, progress: Advance | None = None, map: Counting = map) -> None:
+    def __init__(self, train: Shards, order: int, progress: Advance = quiet, map: Counting = map) -> None:
         self.n_vocab = n_vocab = train.n_vocab
         if order < 2 or n_vocab**order > np.iinfo(np.int64).max:
             raise InputError(f"n-gram order = {order}: expected 2 or more, and n_vocab ** order below 2 ** 63")
@@ -77,7 +77,7 @@ class NgramModel:
             grams, counts = np.unique(grams % n_vocab**lower, return_counts=True)
             self._levels.insert(0, _level(grams, counts, n_vocab))
 
-    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress | None = None) -> Floats:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N]."""
         sums, done = np.zeros(len(sequences)), 0
         lengths = np.asarray([len(ids) for ids in sequences])
@@ -87,8 +87,7 @@ class NgramModel:
             if length > 1:
                 sums[rows] = np.log(self.probabilities(ids)).sum(axis=-1)
             done += len(rows)
-            if progress is not None:
-                progress(done, len(sequences))
+            progress(done, len(sequences))
         return sums
 
     def probabilities(self, ids: npt.NDArray[np.unsignedinteger]) -> Floats:
@@ -120,11 +119,10 @@ class UnigramModel:
             counts += np.bincount(train.tokens(row), minlength=self.n_vocab)
         self._nats = np.log(counts / counts.sum())
 
-    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress | None = None) -> Floats:
+    def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N]."""
         sums = np.asarray([self._nats[np.asarray(ids[1:], dtype=np.int64)].sum() for ids in sequences])
-        if progress is not None:
-            progress(len(sequences), len(sequences))
+        progress(len(sequences), len(sequences))
         return sums
 
 
@@ -196,12 +194,9 @@ def _jobs(train: Shards, order: int) -> Iterator[_Job]:
         begin, before = end, int(ends[end - 1])
 
 
-def _reported(
-    results: Iterable[tuple[Ints, Ints]], jobs: list[_Job], progress: Advance | None
-) -> Iterator[tuple[Ints, Ints]]:
+def _reported(results: Iterable[tuple[Ints, Ints]], jobs: list[_Job], progress: Advance) -> Iterator[tuple[Ints, Ints]]:
     for job, result in zip(jobs, results, strict=True):
-        if progress is not None:
-            progress(job.n_tokens)
+        progress(job.n_tokens)
         yield result
 
 

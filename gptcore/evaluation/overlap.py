@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gptcore.base.types import Bools, Ints, Map, Progress
+from gptcore.base.types import Bools, Ints, Map, Progress, quiet
 from gptcore.text.parts import read_part
 from gptcore.text.word_edges import MARKS, set_apart
 
@@ -154,7 +154,7 @@ def _windows(pieces: Iterable[str]) -> Iterator[list[str]]:
 
 
 def find_in_corpus(
-    wanted: Hashes, parts: Sequence[Path], scratch: Path, map: Map = map, progress: Progress | None = None
+    wanted: Hashes, parts: Sequence[Path], scratch: Path, map: Map = map, progress: Progress = quiet
 ) -> Bools:
     """Which of the sorted 8-grams stand in a cleaned corpus.
 
@@ -168,8 +168,7 @@ def find_in_corpus(
     there = np.zeros(len(wanted), dtype=np.bool_)
     for done, places in enumerate(map(functools.partial(_places_in_part, shared), parts), start=1):
         there[places] = True
-        if progress is not None:
-            progress(done, len(parts))
+        progress(done, len(parts))
     shared.unlink()
     return there
 

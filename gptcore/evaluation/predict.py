@@ -21,6 +21,7 @@ from torch import nn
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import read_json
+from gptcore.base.types import Advance, quiet
 from gptcore.data.feed import by_length, evaluation_tokens
 from gptcore.evaluation.predictions import Predictions, RowPredictions
 from gptcore.families import FAMILIES
@@ -67,7 +68,7 @@ def logits_of(
     rows: Rows,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-    progress: Callable[[int], None] | None = None,
+    progress: Advance = quiet,
 ) -> list[NDArray[np.float32]]:
     """The logits of each row in eval mode, whichever mode ``model`` is in; the language model's head is left out.
 
@@ -82,8 +83,7 @@ def logits_of(
     for chosen, outputs in passes(model, rows, device, dtype):
         for row, values in zip(chosen, outputs, strict=True):
             logits[row] = values
-        if progress is not None:
-            progress(len(chosen))
+        progress(len(chosen))
     if training:
         model.train()
     return logits
@@ -95,7 +95,7 @@ def predict_rows(
     rows: Rows,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-    progress: Callable[[int], None] | None = None,
+    progress: Advance = quiet,
 ) -> RowPredictions:
     """What a model answers all rows with; the parameters are those of :func:`logits_of`."""
     return answers_of(spec, rows, logits_of(model, rows, device, dtype, progress))
@@ -129,7 +129,7 @@ def evaluate(
     max_rows: int | None = None,
     precision: str = "auto",
     predictions: Path | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Advance = quiet,
 ) -> dict[str, Any]:
     """Score a saved fine-tuned model on one split of the encoded dataset of its task.
 
@@ -224,7 +224,7 @@ class TaskModel:
         rows: Iterable[Row],
         read: Callable[[Row], Example | Note],
         at_once: int = _ROWS,
-        progress: Callable[[int], None] | None = None,
+        progress: Advance = quiet,
     ) -> Iterator[tuple[Row, dict[str, Any]]]:
         """Each row of any kind, and what it is answered with, in bounded memory.
 
@@ -240,7 +240,7 @@ class TaskModel:
                 yield row, {**blank, NOTES[0]: each} if isinstance(each, Note) else next(told)
 
     def described(
-        self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None
+        self, examples: Iterable[Example], at_once: int = _ROWS, progress: Advance = quiet
     ) -> Iterator[dict[str, Any]]:
         """What each row is answered with, as :meth:`RowPredictions.described` tells it, and a note if it is cut.
 
@@ -255,7 +255,7 @@ class TaskModel:
             yield from answers
 
     def _predicted(
-        self, examples: Iterable[Example], at_once: int = _ROWS, progress: Callable[[int], None] | None = None
+        self, examples: Iterable[Example], at_once: int = _ROWS, progress: Advance = quiet
     ) -> Iterator[RowPredictions]:
         rows = iter(examples)
         while chunk := list(islice(rows, at_once)):

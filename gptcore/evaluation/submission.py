@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import write_bytes_atomic
 from gptcore.base.tables import read_table
+from gptcore.base.types import quiet
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import has_test_rows, iterate_test
 from gptcore.nlu.registry import TaskSpec, task_spec
@@ -77,7 +78,7 @@ def glue_submission(
     datasets_url: str,
     out: Path,
     tasks: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> dict[str, Any]:
     """Answer the test files and write the zip, atomically and with the same bytes for the same answers.
 
@@ -137,15 +138,14 @@ def _check(files: Sequence[SubmissionFile], datasets_url: str) -> tuple[dict[str
     return counts, notes
 
 
-def _answer(file: SubmissionFile, model: TaskModel, datasets_url: str, rows: int, progress: Progress | None) -> bytes:
+def _answer(file: SubmissionFile, model: TaskModel, datasets_url: str, rows: int, progress: Progress) -> bytes:
     """One file's text; of its rows only the answers are kept."""
     lines = ["index\tprediction\n"]
     examples = iterate_test(model.spec, datasets_url, file.path, file.index)
     predict = form_of(model.spec).predict
     for number, logits in enumerate(model.logits(examples)):
         lines.append(f"{number}\t{_spelled(file, model.spec, predict(model.spec, logits[None])[0])}\n")
-        if progress:
-            progress(file.name, number + 1, rows)
+        progress(file.name, number + 1, rows)
     return "".join(lines).encode("ascii")
 
 

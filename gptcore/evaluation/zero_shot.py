@@ -28,10 +28,10 @@ BLiMP paper's own overall figure is the mean of the 67 paradigms, kept beside it
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json
 from gptcore.base.seeds import choose_rows
+from gptcore.base.types import quiet
 from gptcore.evaluation.likelihood import Likelihood, NetworkLikelihood
 from gptcore.models.network import load_language_model
 from gptcore.nlu import load_task
@@ -71,17 +72,13 @@ def _means(scored: _Scored, pairs: _Pairs) -> NDArray[Any]:
     return np.asarray(sums / np.maximum(1, counts))
 
 
-def _counted(progress: Progress | None, task: str) -> Callable[[int, int], object] | None:
-    return functools.partial(progress, task) if progress is not None else None
-
-
 def zero_shot(
     model_folder: str | Path,
     tokenizer: Tokenizer,
     datasets_url: str,
     tasks: Sequence[str] = ZERO_SHOT_TASKS,
     max_rows: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> dict[str, dict[str, Any]]:
     """Score a pre-trained model on section 5's tasks without training it.
 
@@ -96,7 +93,7 @@ def zero_shot(
     run = {"cola": _cola, "sst2": _sst2, "race": _race, "dprd": _dprd}
     scored = NetworkLikelihood(model, tokenizer.opening).continuations
     return {
-        task: run[task](functools.partial(scored, progress=_counted(progress, task)), tokenizer, datasets_url, max_rows)
+        task: run[task](partial(scored, progress=partial(progress, task)), tokenizer, datasets_url, max_rows)
         for task in tasks
     }
 
@@ -204,7 +201,7 @@ def score_pairs(
     tokenizer: Tokenizer,
     datasets_url: str,
     max_pairs: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> dict[str, Any]:
     """Accuracies of one model on BLiMP.
 
@@ -226,7 +223,7 @@ def score_pairs(
     before = [*tokenizer.opening, *tokenizer.encode(_BEFORE)[-1:]]
     sequences = [(*before, *tokenizer.encode_next(text)) for text in texts]
     places = {ids: place for place, ids in enumerate(dict.fromkeys(sequences))}
-    log_likelihoods = model.log_probabilities(list(places), _counted(progress, BLIMP))
+    log_likelihoods = model.log_probabilities(list(places), partial(progress, BLIMP))
     sums = log_likelihoods[[places[ids] for ids in sequences]].reshape(-1, 2)  # (pairs, 2)
     right, paradigm_of = sums[:, 0] > sums[:, 1], np.asarray(names)
     accuracies = {

@@ -19,6 +19,7 @@ from urllib3.util import Retry
 
 from gptcore.base.addresses import signed, without_password
 from gptcore.base.files import fsync_folder, read_json, sha256_file, write_json_atomic
+from gptcore.base.types import quiet
 
 Progress = Callable[[int, int], None]
 """Called with (bytes there, bytes in all or 0 where the server does not say)."""
@@ -58,7 +59,7 @@ def download(
     url: str,
     path: Path,
     sha256: str = "",
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     connection: requests.Session | None = None,
     pause: float = _PAUSE,
 ) -> str:
@@ -96,7 +97,7 @@ def download(
     return digest
 
 
-def _transfer(url: str, part: Path, connection: requests.Session, progress: Progress | None) -> None:
+def _transfer(url: str, part: Path, connection: requests.Session, progress: Progress) -> None:
     """Append what is missing to ``part``; one request."""
     known = _known(url, part)
     start = _size(part) if known else 0
@@ -125,8 +126,7 @@ def _transfer(url: str, part: Path, connection: requests.Session, progress: Prog
             # not iter_content: of a chunk that is cut short it gives nothing, and a bad line would never get on
             while chunk := answer.raw.read1(_CHUNK, decode_content=False):
                 file.write(chunk)
-                if progress:
-                    progress(file.tell(), size)
+                progress(file.tell(), size)
             file.flush()
             os.fsync(file.fileno())
 

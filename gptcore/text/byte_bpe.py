@@ -19,7 +19,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
 from gptcore.base.errors import InputError
-from gptcore.base.types import Advance, Map
+from gptcore.base.types import Advance, Map, quiet
 from gptcore.text.bpe_train import MIN_PAIRS, check_merges_asked, tell_fewer
 from gptcore.text.parts import encodable, part_files, read_part
 from gptcore.text.tokenizer import BytePairTokenizer
@@ -65,9 +65,7 @@ class ByteTokenizer(BytePairTokenizer):
     # --- where tokenizers come from ---
 
     @classmethod
-    def from_corpus(
-        cls, corpus: Path, n_merges: int, work: Path, map: Map = map, progress: Advance | None = None
-    ) -> Self:
+    def from_corpus(cls, corpus: Path, n_merges: int, work: Path, map: Map = map, progress: Advance = quiet) -> Self:
         """:meth:`train` on the training documents of a raw corpus.
 
         :param work: not used, nor is ``map``: the library counts on several threads of this process, in its memory.
@@ -142,11 +140,10 @@ class ByteTokenizer(BytePairTokenizer):
         return lambda index: decoder.decode(self.decode_bytes([index]))
 
 
-def _texts(files: Iterable[Path], progress: Advance | None) -> Iterator[str]:
+def _texts(files: Iterable[Path], progress: Advance) -> Iterator[str]:
     for path in files:
         yield from (text for _, _, text in read_part(path))
-        if progress is not None:
-            progress(1)
+        progress(1)
 
 
 def _library(model: models.BPE) -> Library:

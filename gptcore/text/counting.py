@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from gptcore.base.arrays import numbers
-from gptcore.base.types import Advance, Ints, Map
+from gptcore.base.types import Advance, Ints, Map, quiet
 from gptcore.text.parts import part_files, read_part
 from gptcore.text.spacy_words import Pieces
 
@@ -70,7 +70,7 @@ def count_words(rows: Iterable[str], words: Words = cleaned_words) -> Counter[st
 
 
 def count_corpus(
-    corpus: Path, work: Path, map: Map = map, progress: Advance | None = None, words: Words = cleaned_words
+    corpus: Path, work: Path, map: Map = map, progress: Advance = quiet, words: Words = cleaned_words
 ) -> Counts:
     """:func:`count_words` of a cleaned corpus' training documents, its files in parallel, in no particular order.
 
@@ -91,8 +91,7 @@ def count_corpus(
     jobs = [[files[n] for n in group] for group in np.split(np.arange(len(files)), borders)]
     counted = map(partial(_count_run, work=work, n_buckets=n_buckets, words=words), enumerate(jobs))
     for paths, _ in zip(jobs, counted, strict=True):
-        if progress is not None:
-            progress(len(paths))
+        progress(len(paths))
     buckets = [work / f"bucket-{number:05d}.arrow" for number in range(n_buckets)]
     frequencies = [*map(_add_up, enumerate(buckets))]
     for run in work.glob("run-*"):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import sha256_json
-from gptcore.base.types import Advance, Map
+from gptcore.base.types import Advance, Map, quiet
 from gptcore.text.counting import Counts, count_corpus, count_words
 from gptcore.text.parts import raw_rows
 from gptcore.text.vocabulary import (
@@ -145,9 +145,7 @@ class Tokenizer(ABC):
         raise NotImplementedError
 
     @classmethod
-    def from_corpus(
-        cls, corpus: Path, n_merges: int, work: Path, map: Map = map, progress: Advance | None = None
-    ) -> Self:
+    def from_corpus(cls, corpus: Path, n_merges: int, work: Path, map: Map = map, progress: Advance = quiet) -> Self:
         """Learn at most ``n_merges`` pieces from the training documents of a corpus cleaned for this kind.
 
         They come on top of special pieces and single characters; a byte pair encoding makes each by a merge. Equal

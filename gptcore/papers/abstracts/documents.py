@@ -32,7 +32,7 @@ from fsspec.utils import infer_compression
 from gptcore.base.errors import InputError, require
 from gptcore.base.files import write_bytes_atomic
 from gptcore.base.filesystems import exists, file_fingerprint, file_system, is_folder
-from gptcore.base.types import Advance
+from gptcore.base.types import Advance, quiet
 from gptcore.base.unpacking import bounded
 from gptcore.data.shards import Tokens, token_dtype, write_shards
 from gptcore.text.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ def archive_fingerprint(files: Sequence[str]) -> list[dict[str, object]]:
         raise InputError(f"{error.filename or files}: cannot be read: {error}") from error
 
 
-def read_archive(files: Sequence[str], progress: Advance | None = None, categories: Sequence[str] = ()) -> Archive:
+def read_archive(files: Sequence[str], progress: Advance = quiet, categories: Sequence[str] = ()) -> Archive:
     """The papers of files, each once and in order of date.
 
     Of several records of one paper the first counts, in the order of ``files``.
@@ -123,8 +123,7 @@ def read_archive(files: Sequence[str], progress: Advance | None = None, categori
             else:
                 records += 1
                 papers.setdefault(paper.arxiv_id, paper)
-        if progress is not None:
-            progress(1)
+        progress(1)
     require(papers, f"{', '.join(files)}: found no paper with a title and an abstract")
     wanted = set(categories or CATEGORIES)
     chosen = [paper for paper in papers.values() if wanted & set(categories_of(paper))]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 
 import numpy as np
 
 from gptcore.base.errors import InputError
+from gptcore.base.types import Advance, quiet
 from gptcore.evaluation.generate import generate_ids
 from gptcore.evaluation.likelihood import NetworkLikelihood
 from gptcore.models.network import LanguageModel
@@ -26,7 +27,7 @@ def write_abstracts(
     tokenizer: Tokenizer,
     titles: Sequence[str],
     config: SamplingConfig,
-    progress: Callable[[int], object] | None = None,
+    progress: Advance = quiet,
 ) -> list[Written]:
     """An abstract under each title, drawn until the model ends it or ``config.max_tokens`` are there.
 
@@ -59,8 +60,7 @@ def write_abstracts(
             Written(title, tokenizer.decode(ids).strip(), ended=len(ids) < config.max_tokens)
             for title, ids in zip(some, drawn, strict=True)
         ]
-        if progress is not None:
-            progress(len(some))
+        progress(len(some))
     return written
 
 

@@ -31,7 +31,7 @@ from safetensors.numpy import save_file
 from gptcore.base.arrays import read_arrays
 from gptcore.base.errors import InputError, require
 from gptcore.base.filesystems import file_system
-from gptcore.base.types import Advance, Bools, Ints
+from gptcore.base.types import Advance, Bools, Ints, quiet
 from gptcore.data.encode import SPLITS
 from gptcore.data.masking import PieceTable
 from gptcore.data.shards import Shards
@@ -285,7 +285,7 @@ def link_shards(
     shards: Path,
     gazetteer: Gazetteer,
     out: Path,
-    progress: Advance | None = None,
+    progress: Advance = quiet,
     own: Callable[[str], Gazetteer | None] = lambda document: None,
 ) -> dict[str, dict[str, int]]:
     """Find the entities that shards mention, and write them beside one another, a folder a split.
@@ -313,12 +313,11 @@ def link_shards(
 
 
 def _linked(
-    shards: Shards, gazetteer: Gazetteer, own: Callable[[str], Gazetteer | None], progress: Advance | None
+    shards: Shards, gazetteer: Gazetteer, own: Callable[[str], Gazetteer | None], progress: Advance
 ) -> Iterator[Ints]:
     for document, rows in groupby(range(shards.n_rows), key=shards.document):
         its = own(document)
         for row in rows:
             tokens = shards.tokens(row).astype(np.int64)
             yield gazetteer.find(tokens[None], its)[0]
-            if progress is not None:
-                progress(len(tokens))
+            progress(len(tokens))

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gptcore.base.tables import read_table
-from gptcore.base.types import Floats, Progress
+from gptcore.base.types import Floats, Progress, quiet
 from gptcore.data.feed import by_length, evaluation_tokens
 from gptcore.models.incremental import Reader, bytes_per_position, open_reader
 from gptcore.models.network import LanguageModel
@@ -39,7 +39,7 @@ _LOGITS = 1 << 22  # numbers held at once
 
 @torch.inference_mode()
 def answer_likelihoods(
-    model: LanguageModel, questions: Sequence[tuple[Ids, Sequence[Ids]]], progress: Progress | None = None
+    model: LanguageModel, questions: Sequence[tuple[Ids, Sequence[Ids]]], progress: Progress = quiet
 ) -> list[Floats]:
     """Summed log-probability of each answer behind its prompt, in nats: for each question float64 [its answers].
 
@@ -58,8 +58,7 @@ def answer_likelihoods(
         for row in rows:
             nats[row], sums = sums[: len(nats[row])], sums[len(nats[row]) :]
         done += len(rows)
-        if progress is not None:
-            progress(done, len(questions))
+        progress(done, len(questions))
     return nats
 
 

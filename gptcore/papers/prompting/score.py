@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gptcore.base.types import Floats, Progress
+from gptcore.base.types import Floats, Progress, quiet
 from gptcore.evaluation.generate import generate_ids
 from gptcore.models.network import LanguageModel
 from gptcore.nlu.metrics import METRICS
@@ -52,7 +52,7 @@ class _Run(NamedTuple):
     task: PromptTask
     selection: Selection
     shots: int
-    progress: Progress | None
+    progress: Progress
 
 
 def answer(
@@ -61,7 +61,7 @@ def answer(
     task: PromptTask,
     selection: Selection,
     shots: int,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
 ) -> PromptResult:
     """Put rows of a task to a model behind ``shots`` examples each.
 
@@ -223,8 +223,7 @@ def _generated(run: _Run, decoding: Decoding) -> PromptResult:
         )
         for row, written in zip(some, ids, strict=True):
             texts[row] = _answer_text(tokenizer.decode(written), decoding)
-        if progress is not None:
-            progress(min(first + _AT_ONCE, len(order)), len(order))
+        progress(min(first + _AT_ONCE, len(order)), len(order))
     scores = measure(texts, items)
     if task.word:
         words = last_words(model, tokenizer, [prompt.ids for prompt in asked], items)

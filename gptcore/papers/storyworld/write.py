@@ -9,6 +9,7 @@ from random import Random
 
 from gptcore.base.errors import InputError
 from gptcore.base.filesystems import mark_synthetic
+from gptcore.base.types import Progress, quiet
 from gptcore.papers.storyworld import narrate
 from gptcore.papers.storyworld.beyond import beyond, prompted
 from gptcore.papers.storyworld.formats import Writer, datasets
@@ -31,7 +32,7 @@ def generate(
     books: int = BOOKS,
     characters: int = CHARACTERS,
     pages: int = PAGES,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = quiet,
 ) -> dict[str, int]:
     """Write a synthetic world; the same arguments give the same bytes on any machine.
 
@@ -58,8 +59,7 @@ def generate(
         name = title.replace("The ", "").replace(" ", "")
         shelf.write(f"{author}_{name}_{1800 + number}.txt", text)
         total += len(text)
-        if progress:
-            progress(number, books)
+        progress(number, books)
     Writer(out / "arxiv", seed).write("sw.tsv", archive(seed))
     prompted(tables)  # after the books: what it holds out is held out of the web alone
     beyond(tables)
