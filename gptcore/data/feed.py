@@ -56,8 +56,8 @@ class Data(Protocol):
         ...
 
     def documents(self, step: int) -> list[str]:
-        """Where the global batch came from, for an error message."""
-        ...
+        """Where the global batch came from, for an error message; empty where no document can be named."""
+        return []
 
 
 def prefetched(data: Data, steps: range, device: torch.device) -> Iterator[Update]:

@@ -21,7 +21,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,10 +81,13 @@ def bag_of_words(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example
     :param seed: draws the rows used of sets with more than 100 000.
     :return: the numbers of :func:`gptcore.nlu.metrics.score` on ``dev``, with their standard errors.
     """
+    from scipy.sparse import hstack
+
     train = _sample(train, seed)
     sides = zip(*(_parts(spec, rows) for rows in (train, dev)), strict=True)
-    train_features, dev_features = zip(*(_word_features(*texts) for texts in sides), strict=True)
-    return _score(spec, _fit_predict(spec, _beside(train_features), _targets(spec, train), _beside(dev_features)), dev)
+    apart = zip(*(_word_features(*texts) for texts in sides), strict=True)
+    features, asked = (hstack(matrices, format="csr") for matrices in apart)
+    return _score(spec, _fit_predict(spec, features, _targets(spec, train), asked), dev)
 
 
 def overlap(spec: TaskSpec, train: Sequence[Example], dev: Sequence[Example], seed: int = 0) -> dict[str, float]:
@@ -200,12 +203,6 @@ def _fit_predict(spec: TaskSpec, features: csr_matrix, targets: Floats, dev_feat
         answers = model.decision_function(dev_features).reshape(-1, len(spec.choices))  # (rows, choices)
         return np.asarray(np.argmax(answers, axis=1), dtype=np.float64)
     return np.asarray(model.predict(dev_features), dtype=np.float64)
-
-
-def _beside(features: Sequence[Any]) -> csr_matrix:
-    from scipy.sparse import hstack
-
-    return hstack(features, format="csr")
 
 
 def _labels(rows: Sequence[Example]) -> Floats:

@@ -233,11 +233,7 @@ def warmup_steps_linear(warmup_steps: int, total_steps: int) -> Schedule:
     The decay is counted from the first update of all, so that the rate steps down where the warm-up ends (original
     code); at the last update it is all but 0.
     """
-
-    def factor(step: int) -> float:
-        return step / warmup_steps if step < warmup_steps else max(0.0, 1.0 - step / total_steps)
-
-    return factor
+    return lambda step: step / warmup_steps if step < warmup_steps else max(0.0, 1.0 - step / total_steps)
 
 
 def pretraining_schedule(decay: str | None, warmup_steps: int, total_steps: int) -> Schedule:

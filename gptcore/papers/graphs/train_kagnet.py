@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from gptcore.base.files import sha256_file, write_bytes_atomic, write_json_atomic
 from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.settings import recorded
-from gptcore.data.feed import Losses, MicroBatch, Update
+from gptcore.data.feed import Data, Losses, MicroBatch, Update
 from gptcore.evaluation.predict import TaskModel
 from gptcore.machine import process, rng
 from gptcore.machine.distributed import Step, World
@@ -58,7 +58,7 @@ class KagNETJob(Job):
     vectors: Path
 
 
-class _Drawn:
+class _Drawn(Data):
     """Updates of questions drawn at random, each a pure function of the seed and its number."""
 
     def __init__(self, questions: Questions, config: KagNETConfig) -> None:
@@ -70,10 +70,6 @@ class _Drawn:
         numbers = np.arange(step * self._size, (step + 1) * self._size)
         drawn = below(sample_bits(self._seed, numbers, 1)[:, 0], len(self._questions.examples))
         return Update([self._questions.batch(drawn)], self._size)
-
-    def documents(self, step: int) -> list[str]:
-        """Questions are of no document."""
-        return []
 
 
 def kagnet_losses(model: KagNET, n_choices: int, batch: MicroBatch) -> Losses:

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import below, derive_seed, sample_bits
 from gptcore.base.tables import read_table
-from gptcore.data.feed import Losses, MicroBatch, Update
+from gptcore.data.feed import Data, Losses, MicroBatch, Update
 from gptcore.machine.distributed import MicroBatches, World
 from gptcore.papers.graphs.config import TransEConfig
 from gptcore.papers.graphs.graph import KnowledgeGraph, Places, Triples, counts, ranges
@@ -135,7 +135,7 @@ class _TrueEnds:
         return keys
 
 
-class Facts:
+class Facts(Data):
     """Updates of facts drawn at random, each a pure function of the seed and its number, with their negatives, and
     which of these make facts to learn from as a tail or a head of each: "true_tails" and "true_heads" [B, K].
     """
@@ -159,10 +159,6 @@ class Facts:
             true = {name: torch.from_numpy(ends.among(facts[its], drawn)) for name, ends in self._true.items()}
             batches.append({"facts": torch.from_numpy(facts[its]), **shared, **true})
         return Update(batches, self._size)
-
-    def documents(self, step: int) -> list[str]:
-        """Facts have no documents."""
-        return []
 
 
 def ranks(model: TransE, graph: KnowledgeGraph, facts: Triples, at_once: int = 512) -> Tensor:
