@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import read_json, sha256_file, write_bytes_atomic, write_json_atomic
+from gptcore.base.files import read_json, write_bytes_atomic, write_json_atomic
 from gptcore.base.seeds import choose_rows
 from gptcore.base.settings import recorded
 from gptcore.base.types import Ints
@@ -57,7 +57,7 @@ from gptcore.objectives.distillation import Distillation, Trained
 from gptcore.objectives.task import FinetuneData, finetune_objective
 from gptcore.training.best_epoch import BestEpoch
 from gptcore.training.decision import move_decision
-from gptcore.training.job import Job, costs, runner
+from gptcore.training.job import Job, costs, runner, taught_by
 from gptcore.training.loop import Monitor, Progression, Trainer, Training, Unwatched
 from gptcore.training.ngrams import add_ngrams
 from gptcore.training.optim import finetuning_schedule, rates_by_depth
@@ -200,36 +200,17 @@ def _finetune(job: FinetuneJob, world: World, stop: process.StopRequest) -> None
         progress = Trainer(training, job.workspace, world, stop).run()
         shutil.copytree(monitor.best / "model", job.workspace / "model", dirs_exist_ok=True)
     beside = {"validation/chance": monitor.chance} if monitor.held_out else {}
-    if config.ngrams and not form_of(spec).places:
+    if config.ngrams and job.word_edges is not None and not form_of(spec).places:
         learnt, every = (numbered_rows(reader, job.dataset, "train", part) for part in (trained, numbers))
-        beside |= _add_ngrams(job, learnt, every, monitor, stop)
+        folder = job.workspace / "model"
+        beside |= add_ngrams(
+            folder, config.ngrams, job.word_edges, learnt, every, monitor, interrupted=lambda: stop.requested
+        )
     if monitor.held_out and needs_threshold(spec):
         beside["decision_shift"] = monitor.shift
         if monitor.shift:
             move_decision(job.workspace / "model", monitor.shift)
     _finish(job, spec, rows, monitor, progress, beside, world, stop)
-
-
-def _add_ngrams(
-    job: FinetuneJob, learnt: Rows, every: Rows, monitor: BestEpoch, stop: process.StopRequest
-) -> dict[str, float]:
-    """Fit a layer of n-grams beside the network that is kept; its weight and how long that took, for the result.
-
-    :param learnt: the rows that the network was trained on, without held-out ones.
-    :param every: these and the held-out ones.
-    """
-    assert job.word_edges is not None, "parse() saw to it"
-    started = time.monotonic()
-    weight = add_ngrams(
-        job.workspace / "model",
-        job.finetune.ngrams or 0,
-        job.word_edges,
-        learnt,
-        every,
-        monitor,
-        lambda: stop.requested,
-    )
-    return {"ngrams_weight": weight, "ngrams_seconds": time.monotonic() - started}
 
 
 def _training(
@@ -242,8 +223,9 @@ def _training(
     config = job.finetune
     n_layer_steps = data.batches_per_epoch * (config.layer_epochs or 0)
     total_steps = data.batches_per_epoch * config.epochs + n_layer_steps
-    if config.taught:
-        trained = _taught(job, model, data, world)
+    if job.teacher is not None and job.distil is not None:
+        teacher = Classifier.load(job.teacher)[0].to(world.device)
+        trained = _distillation(model).finetuning(model, teacher, data, job.distil, config, str(job.teacher))
     else:
         trained = Trained(model, finetune_objective(model, config.lm_coef), data)
     return Training(
@@ -258,8 +240,7 @@ def _training(
             "finetune": recorded(config),
             "model": recorded(model.network.config),
             **extra,
-            **({"teacher": sha256_file(job.teacher / "model.safetensors")} if job.teacher else {}),
-            **({"distil": recorded(job.distil)} if job.distil else {}),
+            **taught_by(job.teacher, job.distil),
         },
         keep_checkpoints=_KEEP_CHECKPOINTS,
         checkpoint_every=data.batches_per_epoch,
@@ -325,18 +306,6 @@ def _training_rows(job: FinetuneJob, model: Classifier, reader: RowReader, name:
         write_encoded(out / "train.arrow", more, table.n_vocab)
         write_bytes_atomic(out / "meta.json", (job.dataset / "meta.json").read_bytes())
     return split_rows(reader, out, "train")
-
-
-def _taught(job: FinetuneJob, student: Classifier, data: FinetuneData, world: World) -> Trained:
-    """What is trained beside the teacher that was fine-tuned on the task.
-
-    :raises InputError: a teacher that does not fit.
-    """
-    assert job.teacher is not None, "parse() saw to it"
-    assert job.distil is not None, "parse() saw to it"
-    teacher, _ = Classifier.load(job.teacher)
-    learns = _distillation(student)
-    return learns.finetuning(student, teacher.to(world.device), data, job.distil, job.finetune, str(job.teacher))
 
 
 def _distillation(model: Classifier) -> Distillation:

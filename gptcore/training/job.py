@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Self, TypeVar, get_args, get_type_hints
 import torch
 
 from gptcore.base.errors import InputError
-from gptcore.base.files import checked_object, write_json_atomic
-from gptcore.base.settings import off_settings, replace_settings
-from gptcore.config import NetworkConfig, network_config
+from gptcore.base.files import checked_object, sha256_file, write_json_atomic
+from gptcore.base.settings import off_settings, recorded, replace_settings
+from gptcore.config import DistilConfig, NetworkConfig, network_config
 from gptcore.machine import process
 from gptcore.machine.device import device_name, model_flops_utilisation, peak_memory_bytes, pick_device, pick_dtype
 from gptcore.machine.distributed import World, join_world, whole
@@ -103,6 +103,13 @@ def runner(
             work(parsed, world, stop)
 
     return run
+
+
+def taught_by(teacher: Path | None, distil: DistilConfig | None) -> dict[str, Any]:
+    """What checkpoints say of the folder of a teacher, and of how a student learns from it."""
+    if teacher is None or distil is None:
+        return {}
+    return {"distil": recorded(distil), "teacher": sha256_file(teacher / "model.safetensors")}
 
 
 def costs(progress: Progression, precision: str, world: World) -> dict[str, Any]:

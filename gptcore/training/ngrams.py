@@ -8,6 +8,7 @@ B rows, C sequences a row, K outputs.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -46,7 +47,7 @@ _MANY = 1000
 
 def add_ngrams(
     model: Path, longest: int, edges: str, rows: Rows, every: Rows, monitor: BestEpoch, interrupted: Callable[[], bool]
-) -> float:
+) -> dict[str, float]:
     """Give a trained model the n-grams of its training rows, with the weight and the penalty that serve the monitor's
     rows best: of equal scores by the lower loss, then the lower weight. Its scores are those of both together then.
 
@@ -57,10 +58,10 @@ def add_ngrams(
     :param longest: pieces of the longest n-grams.
     :param edges: of each piece, see :func:`gptcore.text.word_edges.word_edges`.
     :param rows: that the monitor's best model was trained on; ``every``: that the n-grams which are kept are fitted on.
-    :return: the weight.
+    :return: for the result, the weight and how long the fit took.
     :raises Interrupted: see :meth:`BestEpoch.logits`; while a layer is fitted, too.
     """
-    spec, world = monitor.spec, monitor.world
+    spec, world, started = monitor.spec, monitor.world, time.monotonic()
     best, _ = Classifier.load(monitor.best / "model")
     best.to(world.device)
     alone = monitor.logits(best, monitor.rows, interrupted)
@@ -91,7 +92,7 @@ def add_ngrams(
     if weight:
         kept.ngrams = NGramFit(spec, every, edges, longest, interrupted).layer(penalty).weighted(weight * float(scale))
     kept.save(model, settings)
-    return weight
+    return {"ngrams_weight": weight, "ngrams_seconds": time.monotonic() - started}
 
 
 class Bags(NamedTuple):

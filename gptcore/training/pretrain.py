@@ -40,7 +40,7 @@ from gptcore.models.files.layout import read_model
 from gptcore.models.network import Network, build_model, load_model
 from gptcore.objectives.distillation import Distillation
 from gptcore.objectives.objective import PretrainingObjective, Text
-from gptcore.training.job import Job, finish_language_model, runner
+from gptcore.training.job import Job, finish_language_model, runner, taught_by
 from gptcore.training.loop import Trainer, Training
 from gptcore.training.optim import pretraining_schedule
 
@@ -204,7 +204,7 @@ def _pretrain(job: PretrainJob, world: World, stop: process.StopRequest) -> None
             **({"muon": "queries, keys and values apart"} if config.optimizer == "muon" else {}),
             **known,
             **start,
-            **_taught(job),
+            **taught_by(job.teacher, job.distil),
         },
         keep_checkpoints=config.keep_checkpoints,
         checkpoint_every=config.checkpoint_every,
@@ -255,13 +255,6 @@ def _objective(job: PretrainJob, world: World) -> PretrainingObjective:
     check_teacher(job.distil, job.model, teacher.config, str(job.teacher))
     distillation: Distillation = family.part("distillation")
     return distillation.pretraining(own, teacher.to(world.device), job.distil)
-
-
-def _taught(job: PretrainJob) -> dict[str, Any]:
-    """What checkpoints say of the teacher."""
-    if job.teacher is None or job.distil is None:
-        return {}
-    return {"distil": recorded(job.distil), "teacher": sha256_file(job.teacher / "model.safetensors")}
 
 
 def _start(job: PretrainJob, model: Network, others: Mapping[str, Network]) -> dict[str, str]:
