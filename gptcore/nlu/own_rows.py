@@ -58,7 +58,7 @@ class Note(str):
     """Why a row is not answered, or how much of it was read."""
 
     share: float = 0.0
-    """Of its tokens."""
+    """The share of the row's tokens that was read."""
 
 
 def read_own_rows(spec: TaskSpec, lines: Iterable[bytes]) -> Iterator[Example]:
@@ -67,15 +67,6 @@ def read_own_rows(spec: TaskSpec, lines: Iterable[bytes]) -> Iterator[Example]:
     :raises InputError: as there, or a field that is missing or holds no text; names line and field.
     """
     return (own_example(spec, row) for row in own_lines(spec, lines))
-
-
-def read_records(spec: TaskSpec, rows: Sequence[Mapping[str, Any]], name: str) -> list[Example]:
-    """Rows that are in memory, without labels, numbered from 1 in messages.
-
-    :param name: what messages call the input.
-    :raises InputError: a field that is missing or holds no text; names row and field.
-    """
-    return [own_example(spec, Record(name, str(n), row, unit="row")) for n, row in enumerate(rows, start=1)]
 
 
 def own_lines(spec: TaskSpec, given: Iterable[bytes], skip: bool = False, name: str = TYPED) -> Iterator[Record]:

@@ -27,7 +27,7 @@ from gptcore.models.files.layout import Layout
 from gptcore.models.network import build_model
 from gptcore.nlu import TaskSpec, task_spec
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import read_records
+from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.registry import recorded_task, task_settings
 from gptcore.papers.gptbert.network import BothWays
 from gptcore.text.bpe import WordTokenizer
@@ -131,7 +131,7 @@ class Tuned:
             asked: dict[str, Any] = dict(zip(form_of(spec).names_of(spec), texts, strict=False))
             rows.append({**asked, "answers": row[1]} if spec.choices else asked)
         model = TaskModel(folder, WORDS[self.words])
-        return list(model.described(read_records(spec, rows, "rows")))
+        return list(model.described(read_own_rows(spec, (json.dumps(row).encode() for row in rows))))
 
 
 TUNED = {

@@ -26,7 +26,7 @@ from gptcore.models.network import build_model
 from gptcore.models.onnx import OnnxClassifier, export_onnx
 from gptcore.models.transformer import GPT
 from gptcore.nlu.forms import form_of
-from gptcore.nlu.own_rows import read_records
+from gptcore.nlu.own_rows import read_own_rows
 from gptcore.nlu.registry import task_spec
 from gptcore.text.bpe import WordTokenizer
 from gptcore.text.byte_bpe import ByteTokenizer
@@ -310,7 +310,7 @@ def test_the_folder_is_enough_to_answer_rows_as_the_model_does(tmp_path):
     given = {"tokens": np.asarray([[row]]), "clf_position": np.asarray([[len(row) - 1]])}
     (logits,) = session.run(None, given)
     answers = TaskModel(model, WORDS)
-    (expected,) = answers.logits(read_records(answers.spec, [{"sentence": "the cat sat"}], "rows"))
+    (expected,) = answers.logits(read_own_rows(answers.spec, [b'{"sentence": "the cat sat"}']))
     np.testing.assert_allclose(logits[0], expected, atol=TOLERANCE)
 
 
