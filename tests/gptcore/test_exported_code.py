@@ -100,7 +100,7 @@ class Tuned:
         below = network(self.family, self.words, **self.settings, **({} if encoder else {"n_special": 3}))
         outputs = form_of(spec).n_outputs(spec)
         kind: Any = EncoderClassificationModel if encoder else ClassificationModel
-        model = kind(below.adapt() if encoder else below, spec.form, outputs, 0.1, pooling=self.pooling).eval()
+        model = kind(below.adapt() if encoder else below, Head(spec.form, outputs, 0.1, self.pooling)).eval()
         torch.nn.init.normal_(model.head.weight, std=0.3, generator=torch.Generator().manual_seed(9))
         if self.ngrams:
             delimiter = tokenizer.specials.sep if tokenizer.specials else tokenizer.n_vocab + 1

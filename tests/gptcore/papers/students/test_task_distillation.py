@@ -213,7 +213,10 @@ def test_what_does_not_go_together_is_refused(world: dict[str, Path], tmp_path: 
         finetune.run(job(world, "rte", tmp_path, world["storycloze teacher"]), process.StopRequest())
     student, _ = Classifier.load(world["rte teacher"])
     shorter, longer = (
-        type(student)(Encoder(dataclasses.replace(student.network.config, n_ctx=n_ctx)), "pair", 2, 0.1)  # type: ignore[call-arg,arg-type]  # an encoder's
+        EncoderClassificationModel(
+            Encoder(dataclasses.replace(student.network.config, n_ctx=n_ctx)),  # type: ignore[arg-type]  # an encoder's
+            Head("pair", 2, 0.1),
+        )
         for n_ctx in (20, 30)
     )
     settings = DistilConfig(), FinetuneConfig(taught=True, lm_coef=0.0), "there"
