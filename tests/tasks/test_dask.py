@@ -27,7 +27,7 @@ from gptcore.text.bpe import WordTokenizer
 from gptcore.text.corpus import build_corpus
 from gptcore.text.counting import count_corpus
 from gptcore.text.sources import RawCorpus
-from tasks.jobs.parallel import check_cluster, partition_map
+from tasks.jobs.parallel import connect, partition_map
 from tests.gptcore.test_corpus import story
 from tests.trials.scenarios import wait
 
@@ -148,8 +148,8 @@ def test_an_address_where_no_scheduler_answers(address: str, monkeypatch: pytest
 
     monkeypatch.setattr(cluster, "_SECONDS", 0.3)
     start = time.monotonic()
-    with pytest.raises(InputError, match=f"--dask {address}: no scheduler answers") as caught:
-        check_cluster(address)
+    with pytest.raises(InputError, match=f"--dask {address}: no scheduler answers") as caught, connect(address):
+        pass
     assert "\n" not in str(caught.value)
     assert time.monotonic() - start < 5
 
