@@ -85,7 +85,7 @@ def test_nothing_to_read_is_an_error_that_says_what_was_expected(corpus: Path, t
     (tmp_path / "joined").mkdir()
     (tmp_path / "joined" / "std::vec.md").touch()
     for url, what in {
-        tmp_path / "joined": "std::vec.md: found '::' in the name, which joins addresses",
+        tmp_path / "joined" / "*.md": "std::vec.md: found '::' in the name, which joins addresses",
         tmp_path / "absent": "no such file or folder",
         tmp_path / "empty": "an empty folder",
         tmp_path / "other": "1 files of other kinds",
