@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -302,7 +303,7 @@ def test_a_read_only_home_is_read(
     server = "import os, sqlite3; d = sqlite3.connect('prefect.db'); d.execute('PRAGMA journal_mode = WAL');"
     server += "d.execute('CREATE TABLE runs (name)'); d.commit(); os.kill(os.getpid(), 9)"
     (home / "prefect").mkdir(exist_ok=True)
-    subprocess.run(["python3", "-c", server], cwd=home / "prefect", check=False)
+    subprocess.run([sys.executable, "-c", server], cwd=home / "prefect", check=False)
     assert (home / "prefect" / "prefect.db-wal").stat().st_size
     with read_only(home):
         before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
