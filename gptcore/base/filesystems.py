@@ -61,7 +61,8 @@ def opened(url: str, where: str) -> tuple[Any, Any]:
         raise InputError(f"{where}: needs a package that is not installed ({error})") from None
     except ValueError as error:
         raise InputError(
-            f"{where}: found no such address ({error}), expected a folder, or an address that fsspec knows (s3://..., hf://...)"
+            f"{where}: found no such address ({error}), expected a folder, or an address that fsspec knows (s3://..., "
+            "hf://...)"
         ) from None
     except OSError as error:
         raise InputError(f"{where}: cannot be used ({_line(error)}); check the address and the network") from None

@@ -241,6 +241,7 @@ def _report(store: Store, built: Built, run: Run, dataset: Artifact) -> None:
     spec = recorded_task(config)
     counted = FinetuneCounts.parse(result)
     scores = counted.scores
+    scores |= {key: 100 * value for key, value in counted.figures.items() if key.startswith("network/")}
     results = {
         **{key: f"{value:.1f}" for key, value in scores.items()},
         **{f"paper, {column} (test)": value for column, value in spec.paper.items() if value is not None},

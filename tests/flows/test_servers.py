@@ -134,7 +134,8 @@ UNREACHABLE = {
     "http://no-such-host.invalid/x": "http://no-such-host.invalid does not answer; check the address and the network",
     "ftp://127.0.0.1:9/x": "cannot be used ([Errno 111] Connection refused); check the address and the network",
     "ftp://{silent}/x": "does not answer in 0.5 s; check the address and the network",
-    "nowhere://x": "found no such address (Protocol not known: nowhere), expected a folder, or an address that fsspec",
+    "nowhere://x": "found no such address (Protocol not known: nowhere), expected a folder, or an address that fsspec "
+    "knows (s3://..., hf://...)",
 }
 
 

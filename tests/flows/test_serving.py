@@ -370,7 +370,7 @@ def test_a_layout_that_cannot_hold_the_model_exactly_is_refused(shelf, tmp_path)
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_looked_up(shelf, tmp_path, capsys):
     (tmp_path / "file").write_text("a")
     for out, message in (
-        ("", "--out: found '', expected a new folder on this machine"),
+        ("", "--out: found '', expected something that is not blank"),
         ("s3://bucket/x", "--out: found 's3://bucket/x', expected a new folder on this machine"),
         (str(tmp_path / "file" / "x"), f"found no folder at {tmp_path / 'file'} that can be written"),
     ):

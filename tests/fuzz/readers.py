@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -56,7 +59,7 @@ from tests.gptcore.datasets import write_task
 from tests.gptcore.hub_rows import write_hub
 from tests.gptcore.papers.prompting.test_prompt_files import XML
 from tests.gptcore.test_library import bert
-from tests.gptcore.test_own_files import COLUMNS
+from tests.gptcore.test_one_table import in_chunks, saved
 from tests.gptcore.test_passages import conll, squad
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
@@ -308,8 +311,17 @@ def _undescribed(folder: Path) -> None:
 
 def _formatted(folder: Path) -> None:
     rows = [{"text": f"words of {n}; and more", "label": "ab"[n % 2]} for n in range(4)]
-    for number, (name, write) in enumerate(COLUMNS.items()):
-        write(rows, folder / f"{number}-{name.strip()}")
+    table, sheet = pa.Table.from_pylist(rows), (book := openpyxl.Workbook()).active
+    for row in [rows[0], *(row.values() for row in rows)]:
+        sheet.append(list(row))
+    book.save(folder / "rows.xlsx")
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    numbered = {name: {str(n): row[name] for n, row in enumerate(rows)} for name in rows[0]}
+    for number, value in enumerate((rows, table.to_pydict(), numbered)):
+        (folder / f"{number}.json").write_text(json.dumps(value, indent=1))
+    pq.write_table(table, folder / "rows.parquet")
+    in_chunks(table, folder / "rows.arrow")
+    saved(table, folder / "saved.arrow")
 
 
 def _guessed(folder: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_refusal_shows_nothing_of_a_secret_that_ends_words(secret: str) -> Non
 
 
 def test_a_port_that_is_none_is_told_before_anything_is_asked() -> None:
-    with pytest.raises(InputError, match=r"^https://host:8O80/x: Port could not be .*'8O80'; expected a folder, or"):
+    with pytest.raises(InputError, match=r"^https://host:8O80/x: found no such address .Port could not be .*'8O80'"):
         file_system("https://host:8O80/x")
 
 

@@ -72,6 +72,7 @@ class OnPapers(Form):
         tokenizer = checks.given_tokenizer(store, self.tokenizer)
         checks.digest_of(store, tokenizer)
         checks.check_dask(self.dask)
+        self._check_tables()
         checkpoint = self._start(store, self.checkpoint, preset) if self.checkpoint else None
         checks.check_corpus(self.corpus)
         beside = tuple(self._start(store, ref, preset) for ref in self._beside())
@@ -87,6 +88,9 @@ class OnPapers(Form):
         idle += [name for name in language_overrides(self.overrides) if name != "family"]
         if self.checkpoint and idle:
             raise InputError(f"--checkpoint: nothing is pre-trained then; expected no {idle[0]} beside it")
+
+    def _check_tables(self) -> None:
+        """Nothing is wanted of tables but where they are chosen."""
 
     def _beside(self) -> list[str]:
         """Further models that are fine-tuned, too."""
@@ -141,9 +145,8 @@ class AbstractsTablesParameters(OnPapers):
             raise InputError(f"--only {BY_SIZE}: each size is pre-trained with its own shape; expected no {given}")
         return list(self.only) or [name for name in TABLES if name != BY_SIZE]
 
-    def resolve(self, store: Store) -> PapersRequest:
+    def _check_tables(self) -> None:
         _ = self.tables
-        return super().resolve(store)
 
 
 class GenerateParameters(Form):
