@@ -73,7 +73,10 @@ def test_the_flow_of_a_command_takes_its_form(command: Command) -> None:
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if not command.flow], ids=attrgetter("name"))
 def test_the_function_of_a_command_takes_as_many_options_as_it_is_given(command: Command) -> None:
-    path, takes, instead, _ = command.call.args  # type: ignore[attr-defined]  # of a partial
+    path, takes = command.calls or f"flows.cli.commands:{command.name.replace('-', '_')}", command.takes
+    instead = {
+        each["name"].lstrip("-").replace("-", "_"): each["calls"] for each in command.arguments if "calls" in each
+    }
     there = {action.dest for action in options(command).values()}
     inspect.signature(named(path)).bind(*(takes if takes is not None else ["options"]))
     assert {*(takes or ()), *instead} <= there | {"store"}
