@@ -53,9 +53,11 @@ def compared(spec: TaskSpec, first: Sequence[Path], second: Sequence[Path]) -> D
     :raises InputError: they are not of the same rows; a file is damaged, see
         :func:`gptcore.nlu.metrics.stderrs_of_file`.
     """
-    one, other = (_seeds(spec, files) for files in (first, second))
-    rows = _rows(spec, first[0], second[0])
-    n, measure = len(rows), one[0].measure
+    rows, read = zip(*(evidence_of_file(spec, path) for path in (*first, *second)), strict=True)
+    for other_rows in rows[1:]:
+        _check_same(spec, rows[0], other_rows)
+    one, other = read[: len(first)], read[len(first) :]
+    n, measure = len(rows[0]), one[0].measure
     mine, theirs = (float(np.mean([measure(seed.values) for seed in seeds])) for seeds in (one, other))
     draws = np.random.default_rng(_SEED)
     redrawn = np.empty(REDRAWS)
@@ -92,17 +94,11 @@ def holm(probabilities: Mapping[str, float]) -> dict[str, float]:
     return {name: corrected[name] for name in probabilities}
 
 
-def _seeds(spec: TaskSpec, files: Sequence[Path]) -> list[Evidence]:
-    return [evidence_of_file(spec, path)[1] for path in files]
-
-
-def _rows(spec: TaskSpec, first: Path, second: Path) -> list[tuple[str, Any]]:
-    one, other = (evidence_of_file(spec, path)[0] for path in (first, second))
+def _check_same(spec: TaskSpec, one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]]) -> None:
     if one != other:
         unlike = next((pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]), ("", ""))
         at = f"{unlike[0][0]} beside {unlike[1][0]}" if unlike[0] else f"{len(one):,} beside {len(other):,} rows"
         raise InputError(f"{spec.name}: found answers to other rows ({at}), expected two models scored on the same")
-    return one
 
 
 def _mcnemar(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
