@@ -41,7 +41,7 @@ from tasks.store.state import state_folder
 WEBHOOK_VARIABLE = "GPTMILL_WEBHOOK"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MOST = (59, 23, 30, 11, 7)
-"""Of each field of a cron line the longest step that is one."""
+"""The longest step of each field of a cron line."""
 _EXTENSIONS = re.compile(r"(?<![a-z])l|#", re.IGNORECASE)  # the last day, the second Monday: not all are Prefect's
 _FORMS = {
     "pipeline": "PipelineParameters",
