@@ -126,7 +126,7 @@ OFFERS = _offers()
 
 
 def version() -> str:
-    """The version of the deployments: the package's, and the git commit where there is one (`.dirty`: with local changes)."""
+    """The version of the deployments: the package's, and the git commit if any (`.dirty`: with local changes)."""
     code = code_version()
     commit = f"+{str(code['git'])[:12]}{'.dirty' if code['dirty'] else ''}" if code["git"] else ""
     return f"{code['package']}{commit}"
