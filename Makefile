@@ -51,7 +51,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@touch $@
 
 demo: $(VENV)/.runtime ## the whole pipeline on a generated (synthetic) world; prints the leaderboard
-	@$(BIN)/gptmill pipeline --preset demo --store $(STORE)
+	@$(BIN)/gptmill pipeline --preset demo --seeds 3 --store $(STORE)
 
 # Two more than the cores, as many tests wait for servers and killed processes.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 2))')

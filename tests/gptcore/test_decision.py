@@ -25,10 +25,12 @@ from tests.gptcore.tiny_tasks import PieceTokenizer, encoded, finetune_job, fine
 SCALES = (0.05, 1.0, 30.0)
 
 
-def drawn(seed: int, n: int, scale: float = 1.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Logits whose probabilities would be right at the scale 1, and labels, a third of them 1."""
+def drawn(
+    seed: int, n: int, scale: float = 1.0, mean: float = -0.8
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Logits whose probabilities would be right at the scale 1, and labels, by default a third of them 1."""
     draws = np.random.default_rng(seed)
-    log_odds = draws.normal(-0.8, 1.2, n)
+    log_odds = draws.normal(mean, 1.2, n)
     labels = (draws.random(n) < 1 / (1 + np.exp(-log_odds))).astype(np.float64)
     common = draws.normal(0, 3, n)
     return np.stack([common, common + scale * log_odds], axis=1), labels
@@ -52,6 +54,20 @@ def test_on_other_rows_it_is_nearly_the_best_there_is(metric: Metric, scale: flo
         missed.append(best - found)
     assert np.mean(gains) > {"f1": 0.06, "matthews": 0.01}[metric]
     assert np.mean(missed) < 0.012
+
+
+@pytest.mark.parametrize(("metric", "mean", "n"), [("f1", 0.8, 366), ("matthews", 0.9, 855)])
+def test_to_move_only_where_the_held_out_score_rises_is_no_better(metric: Metric, mean: float, n: int) -> None:
+    """As many rows and as rare a class as MRPC and CoLA hold out: the score itself jumps too much to be asked again."""
+    always, asked = [], []
+    for seed in range(40):
+        logits, labels = drawn(seed, n, mean=mean)
+        moved = best_shift(metric, logits, labels)
+        rises = scored(metric, logits, labels, moved) > scored(metric, logits, labels, 0.0)
+        others, true = drawn(1000 + seed, 4000, mean=mean)
+        always.append(scored(metric, others, true, moved))
+        asked.append(always[-1] if rises else scored(metric, others, true, 0.0))
+    assert np.mean(always) >= np.mean(asked)
 
 
 def test_f1_says_yes_from_half_of_its_best_value_on() -> None:

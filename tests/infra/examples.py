@@ -27,7 +27,7 @@ _PROGRAMS = {
     "gptmill": f'exec "{sys.executable}" -m tests.infra.tiny "$@"',
     "python": f'exec "{sys.executable}" "$@"',
     # What the environment is made for, once it is there; the suite is what runs this.
-    "make": 'case "$1" in demo) exec gptmill pipeline --preset demo;; test) ;; *) exec gptmill "$1";; esac',
+    "make": 'case "$1" in demo) exec gptmill pipeline --preset demo --seeds 3;; test) ;; *) exec gptmill "$1";; esac',
 }
 _BEGIN, _END = "\x1e", "\x1f"  # around what a command prints
 

@@ -1,6 +1,6 @@
 """The README's pictures and its table of the demo, all of one fresh run: `make readme-figures`.
 
-Runs `gptmill pipeline --preset demo` in a folder of its own, opens the pages of a stack on it, and writes
+Runs `gptmill pipeline --preset demo --seeds 3`, as `make demo` does, in a folder of its own, opens the pages of a stack on it, and writes
 
 - `.readme/leaderboard.png`, `form.png` and `result-card.png`, as a browser shows them;
 - the README's table between its two markers, as the terminal shows it;
@@ -47,7 +47,7 @@ def main() -> int:
     scenarios.options(__doc__).parse_args()
     with tempfile.TemporaryDirectory(prefix="gptmill-demo-") as folder:
         variables = scenarios.environment(Path(folder) / ".gptmill", {})
-        _gptmill("pipeline", "--preset", "demo", "--store", f"{folder}/runs/demo", variables=variables)
+        _gptmill("pipeline", "--preset", "demo", "--seeds", "3", "--store", f"{folder}/runs/demo", variables=variables)
         with _stack(f"{folder}/runs/demo", variables) as (prefect_url, mlflow_url):
             expect.set_options(timeout=1000 * _SECONDS)
             with sync_playwright() as playwright:
