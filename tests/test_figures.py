@@ -108,6 +108,14 @@ FIGURES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "rows of an own task": {README: (rf"they are {N} sentences",), OWN: (rf"share of the {N} rows",)},
     "an own task": {README: (rf"mood dev {N}",), OWN: (rf"reviews dev {N}",)},
     "floor of an own task": {README: (rf"mood dev {_SCORE} {N}",), OWN: (rf"reviews dev {_SCORE} {N}",)},
+    "an own task without any setting": {
+        WORLD: (rf"preset, demo \| {N}",),
+        "howto/own-tasks": (rf"in either, reached {N}",),
+    },
+    "the same with the rate of the preset paper": {
+        WORLD: (rf"of the preset paper \| {N}",),
+        "howto/own-tasks": (rf"preset's rate {N}",),
+    },
     "an update beside transformers": {
         README: (rf"at {N} times transformers' speed",),
         INDEX: (rf"update at 117 M: {N} times",),
