@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from tests.trials.pages.readme import BEGIN, END, FOLDER, PICTURES, ROOT, sha256, table_of, with_table
 
 DEMO = json.loads((FOLDER / "demo.json").read_text(encoding="utf-8"))
@@ -30,6 +32,13 @@ def test_the_table_has_the_numbers_of_the_run_that_the_pictures_show() -> None:
 
 def test_the_pictures_are_those_that_the_run_left() -> None:
     assert DEMO["pictures"] == {name: sha256(name) for name in PICTURES}
+
+
+@pytest.mark.parametrize("page", ["README.md", "infra/docs/tutorials/first-hour.md"])
+def test_pictures_of_another_run_than_the_table_say_so(page: str) -> None:
+    in_the_table = sorted(row["suite"][:6] for row in DEMO["rows"].values() if row["suite"])
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert ("pictures are of an earlier run" in text) == (DEMO["pictured"] != in_the_table)
 
 
 def test_the_table_is_cut_from_what_the_terminal_prints() -> None:

@@ -183,7 +183,7 @@ def families() -> Iterator[str]:
     yield "What `--family` takes, the first one by default, and what pre-training learns.\n"
     known = [FAMILIES[name] for name in offered()]
     yield from table(("`--family`", "family", "text", "tokenizer", "network", "learns"), map(_pretrained, known))
-    yield "\n`model_type` is Hugging Face's name of the folders that are read; `shape` takes the sizes.\n"
+    yield "\n`model_type` is Hugging Face's name of the folders that are read, if any are; `shape` takes the sizes.\n"
     tuned = [family for family in FAMILIES.values() if family.layout or family in known]
     yield from table(("family", "fine-tuning", "`model_type`", "sizes"), map(_fine_tuned, tuned))
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from sklearn.model_selection import train_test_split
 
 from gptcore import GPT, ModelConfig, Tokenizer
-from gptcore.config import FinetuneConfig, LSTMConfig
+from gptcore.config import FinetuneConfig, LSTMConfig, preset_named
 from gptcore.evaluation.predict import evaluate
 from gptcore.evaluation.predictions import Predictions
 from gptcore.machine import process
@@ -29,6 +29,7 @@ from gptcore.nlu import REGISTRY, load_task
 from gptcore.nlu.encoded import encode_task, read_encoded
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.form import soft_labels
+from gptcore.nlu.held_out import held_out_rows
 from gptcore.nlu.inputs import released_part_tokens
 from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import task_spec
@@ -330,6 +331,9 @@ def test_point_21_story_cloze_is_cut_by_scikit_learn_with_the_released_seed(tmp_
     result = run(job({"model": tmp_path / "model", "storycloze": dataset}, "storycloze", tmp_path / "run", **released))
     assert result["steps"] == 138
     assert result["rows"] == {"train": 1497, "dev": 374, "test": 374}
+    tuned = preset_named("paper").finetune_for("storycloze")  # by default a tenth of these rows chooses the epoch
+    learnt = 1497 - len(held_out_rows(dataset, np.arange(1497)))
+    assert (tuned.select, learnt, learnt // tuned.batch_size * tuned.epochs) == ("held-out", 1348, 126)
 
 
 def test_point_21_the_real_story_cloze(tmp_path):

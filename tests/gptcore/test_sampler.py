@@ -3,6 +3,8 @@ are those of a plain concatenation, each once an epoch; batches hold like length
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -14,10 +16,14 @@ from scipy.stats import chisquare
 
 from gptcore.base.errors import InputError
 from gptcore.base.seeds import choose_rows
+from gptcore.config import preset_named
 from gptcore.data.feed import BucketedBatches, by_length
 from gptcore.data.sampler import IGNORE_INDEX, Blocks, WindowSampler, sequential_windows
 from gptcore.data.shards import Shards, write_shards
 
+DOCS = Path(__file__).parents[2] / "infra" / "docs"
+BOOKS = 13_737_254
+"""Tokens to train on of the 73 books of the documentation."""
 row_lengths = st.lists(st.integers(0, 30), max_size=12)
 
 
@@ -63,6 +69,37 @@ def test_every_valid_start_is_equally_likely(tmp_path):
     drawn = Counter(window_of(sampler, i)[0] for i in range(9000))
     assert sorted(drawn) == starts
     assert chisquare([drawn[start] for start in starts]).pvalue > 1e-3
+
+
+def _met(shards: Shards, epochs: float, n_ctx: int, repeating: float, later_share: float) -> float:
+    """The share of a text's tokens that a training has as inputs.
+
+    :param repeating: the share of its windows, the first ones, of which half repeat.
+    """
+    count, met = round(epochs * shards.n_tokens / n_ctx), np.zeros(shards.n_tokens, bool)
+    sampler = WindowSampler(shards, n_ctx, 0, round(repeating * count), later_share)
+    for step in range(count // 64):
+        met[sampler.batch(step, 64)[0]] = True
+    return float(met.mean())
+
+
+def test_an_epoch_meets_as_much_of_the_text_as_the_page_says(tmp_path):
+    """The table of trainings: tokens that a preset draws, epochs of 73 books, and what the sampler gives of a text."""
+    page = (DOCS / "explanation" / "trainings.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| ([\d.]+) M \| ([\d.]+) \| (\d+) % \|$", page, re.MULTILINE)
+    once = {"pretrain": {"steps": tomllib.loads((DOCS.parent / "one-epoch.toml").read_text())["pretrain"]["steps"]}}
+    presets = [preset_named("small"), preset_named("small", once), preset_named("long"), preset_named("best")]
+    assert ["small" in rows[0][0], "one epoch" in rows[1][0], "long" in rows[2][0], "best" in rows[3][0]] == [True] * 4
+    shards = shards_of(tmp_path, [1 << 22], max_tokens=1 << 22)
+    for preset, (_, drawn, epochs, share) in zip(presets, rows, strict=True):
+        config, n_ctx = preset.pretrain, preset.model.n_ctx
+        tokens = config.total_steps(n_ctx, BOOKS) * config.batch_size * n_ctx
+        assert (f"{tokens / 1e6:.1f}", f"{tokens / BOOKS:.1f}") == (drawn, epochs), preset.name
+        first, later = config.repeating
+        met = _met(shards, tokens / BOOKS, n_ctx, first * n_ctx / tokens, later)
+        assert met == pytest.approx(float(share) / 100, abs=0.005), preset.name
+        assert met <= 1 - np.exp(-tokens / BOOKS) + 0.003
+    assert _met(shards, tokens / BOOKS, n_ctx, 0, 0) == pytest.approx(0.985, abs=0.001), "best, but for its repeats"
 
 
 def _starts(shards: Shards, row: int, length: int, n_ctx: int) -> list[int]:

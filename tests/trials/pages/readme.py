@@ -5,7 +5,8 @@ Runs `gptmill pipeline --preset demo --seeds 3`, as `make demo` does, in a folde
 - `.readme/leaderboard.png`, `form.png` and `result-card.png`, as a browser shows them;
 - the README's table between its two markers, as the terminal shows it;
 - `.readme/demo.json`: the digests and scores that they show, and the SHA-256 of each picture, to which
-  `tests/test_readme.py` holds README and pictures.
+  `tests/test_readme.py` holds README and pictures; and which suites the pictures show, where the table is made anew
+  without them.
 
 The other pictures come of longer runs, of the commands that stand beside them in the documentation.
 """
@@ -58,9 +59,11 @@ def main() -> int:
                 browser.close()
             scores = scores_of(read_leaderboard(Tracker(mlflow_url)))
         table = table_of(_gptmill("leaderboard", variables=variables))
-        for name, taken in PICTURES.items():
-            shutil.copyfile(Path(folder) / f"{taken}.png", FOLDER / f"{name}.png")
-    write_json_atomic(FOLDER / "demo.json", {"rows": scores, "pictures": {name: sha256(name) for name in PICTURES}})
+        for name, screenshot in PICTURES.items():
+            shutil.copyfile(Path(folder) / f"{screenshot}.png", FOLDER / f"{name}.png")
+    pictured = sorted(row["suite"][:6] for row in scores.values() if row["suite"])
+    taken = {"pictured": pictured, "pictures": {name: sha256(name) for name in PICTURES}}
+    write_json_atomic(FOLDER / "demo.json", {"rows": scores, **taken})
     readme = ROOT / "README.md"
     readme.write_text(with_table(readme.read_text(encoding="utf-8"), table), encoding="utf-8")
     print(f"{', '.join(PICTURES)}, demo.json and the README's table: {', '.join(scores)}")
