@@ -201,7 +201,7 @@ def test_the_cut_lies_half_way_between_the_two_rows_that_it_parts(metric: Metric
 
 
 def test_below_a_hundred_rows_nothing_is_moved() -> None:
-    labels = np.arange(FEWEST) % 4 == 0
+    labels = np.arange(100) % 4 == 0
     logits = [np.asarray([0, 5.0 + label], np.float32) for label in labels]
     assert decision.decision_shift(task_spec("cola"), rows_with_labels(labels), logits) < -5
     assert decision.decision_shift(task_spec("cola"), rows_with_labels(labels[1:]), logits[1:]) == 0

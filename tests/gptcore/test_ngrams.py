@@ -390,3 +390,19 @@ def test_how_much_of_a_text_the_other_has_and_how_many_pieces_each() -> None:
     assert common(1, 2, 7, 3) == pytest.approx([*[0.0] * 4, math.log(3), math.log(3)])
     layer.rarity[[1, 2 * 1_000_003 % 65_536]] = 2.0
     assert common(1, 2, 3, 7, 1, 4) == pytest.approx([*[2 / 4] * 2, *[2 / 3] * 2, math.log(4), math.log(4)])
+
+
+def test_of_too_many_rows_as_many_are_fitted_as_words_and_n_grams_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 rows of 2 pieces and 2 marks: with pairs and words 3 * 240 = 720 of them, of which 241 may be: 20 rows."""
+    rows = rows_of_pieces([[1, 2 + number % 40] for number in range(60)])
+    assert rows.tokens == 240
+
+    def fitted() -> NGramFit:
+        return NGramFit(rows.reader.spec, rows, "3" * 50, 2, lambda: False)
+
+    assert len(fitted()._labels) == 60
+    monkeypatch.setattr(ngrams, "_MOST", 241)
+    assert len(fitted()._labels) == 20
+    assert torch.equal(fitted()._labels, fitted()._labels)
+    monkeypatch.setattr(ngrams, "_MOST", 1)
+    assert len(fitted()._labels) == 1

@@ -178,3 +178,11 @@ def test_training_rows_alone_choose_the_metric(
 def test_a_label_of_dev_rows_alone_is_a_class(tmp_path: Path) -> None:
     found = guessed(tmp_path, train=[*"ab" * 5], dev=[*"abc"])
     assert (found["labels"], found["metrics"]) == (["a", "b", "c"], ["macro_f1", "accuracy"])
+
+
+@pytest.mark.parametrize(("number", "named"), [(20, True), (21, False)])
+def test_twenty_labels_are_named_in_the_file_and_of_more_rows_tell(number: int, named: bool, tmp_path: Path) -> None:
+    """Unless another file beside it has some that these rows lack."""
+    names = [chr(ord("a") + at) for at in range(number)]
+    assert ("labels" in guessed(tmp_path, train=names * 2)) == named
+    assert guessed(tmp_path, train=names * 2, dev=names)["labels"] == names

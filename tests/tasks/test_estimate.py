@@ -20,6 +20,7 @@ from tasks.stages.finetune import FinetuneRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Distillation, about, estimate
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.counts import FinetuneCounts
 from tasks.store.store import Store
 from tests.expected import expected
 
@@ -236,3 +237,23 @@ def test_a_student_counts_its_teachers_forward_pass_and_every_words_scores(store
     forward = its.flops_per_token(96, 0.0) / 3 * 3 * 3200
     assert second.operations == pytest.approx(3 * first.operations + forward)
     assert second.updates == 3 * first.updates
+
+
+@pytest.mark.parametrize(
+    ("figures", "at_chance"),
+    [
+        ({"validation/score": 0.51, "validation/chance": 0.5}, False),
+        ({"validation/score": 0.5, "validation/chance": 0.5}, True),
+        ({"validation/score": 0.49, "validation/chance": 0.5}, True),
+        ({"validation/score": 0.0}, False),
+        ({"validation/chance": 0.1}, True),
+    ],
+)
+def test_a_fine_tune_that_one_answer_to_all_would_equal_is_at_chance(
+    figures: dict[str, float], at_chance: bool
+) -> None:
+    counted = object.__new__(FinetuneCounts)
+    object.__setattr__(counted, "figures", {"dev/score": 0.75, **figures})
+    assert counted.at_chance == at_chance
+    assert counted.validation_score == pytest.approx(100 * figures.get("validation/score", 0.75))
+    assert counted.scores == {"dev/score": 75.0}

@@ -202,6 +202,17 @@ def test_files_of_an_attempt_that_no_manifest_names_go(tmp_path: Path, monkeypat
     assert fs.exists(f"{base}/Letters/{'0' * 64}/mine")
 
 
+def test_an_artifacts_size_is_that_of_its_files_and_its_manifest(store: Store) -> None:
+    artifact = make(store, "model")
+    forget()
+    fs, base = fsspec.core.url_to_fs(store.url)
+    found = fs.find(f"{base}/model/{artifact.digest}", detail=True)
+    assert len(found) == 2
+    (item,) = (item for item in inventory(store, STAGES) if item.kind == "artifact")
+    assert item.size == sum(entry["size"] for entry in found.values())
+    assert item.size > len("model ")
+
+
 def test_what_a_record_names_stays_without_its_manifest(store: Store) -> None:
     other, corpus = make(store, "corpus", "other"), make(store, "corpus")
     checkpoint = make(store, "model", corpus=corpus)

@@ -236,6 +236,19 @@ def test_an_entry_of_a_pack_that_can_be_no_manifest_is_read_anew(
     assert found[models[2]]["counts"] == {"dev/score": 0.9}, "a pack that is well formed is taken at its word"
 
 
+@pytest.mark.parametrize(("number", "packed"), [(3, False), (4, True)])
+def test_who_had_to_read_more_than_many_packs_them(
+    number: int, packed: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_MANY", 3)
+    monkeypatch.setattr(records, "_ONE_IN", 1 << 62)
+    models = [tuned(store, each, 0.1) for each in range(number)]
+    assert len(store.records("finetune")) == len(models)
+    fs, base = fsspec.core.url_to_fs(store.url)
+    assert fs.exists(f"{base}/.manifests/finetune.json.gz") == packed
+    assert records.published(fs, base, "finetune") == {model.digest for model in models}
+
+
 def test_who_publishes_packs_for_hosts_that_come_new(
     store: Store, elsewhere: Store, requests: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
