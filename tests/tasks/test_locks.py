@@ -45,3 +45,19 @@ def test_a_record_of_another_host_is_believed_until_it_is_silent(tmp_path: Path)
             with locks.exclusive_now(lock) as held:
                 assert not held
             assert record.read_text() == "another 1 x"
+
+
+def test_who_was_overtaken_leaves_the_records_of_who_holds_the_lock_now(tmp_path: Path) -> None:
+    lock, first = tmp_path / "lock", tmp_path / "lock.holder"
+    with locks.exclusive_now(lock) as held:
+        assert held
+        mine = first.read_text(encoding="utf-8")
+        theirs = locks._successor(lock, first, mine)
+        theirs.write_text("another 2 y", encoding="utf-8")
+    assert (first.read_text(encoding="utf-8"), theirs.read_text(encoding="utf-8")) == (mine, "another 2 y")
+    for record in (first, theirs):
+        record.unlink()
+    with locks.exclusive_now(lock) as held:
+        assert held
+        first.unlink()  # somebody has tidied up
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
