@@ -1,5 +1,7 @@
 """From which probability on a model of two classes says yes: moved on held-out rows to where the metric is best."""
 
+import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -194,3 +196,42 @@ def assert_moved(result: dict[str, Any], folder: Path, dataset: Path) -> None:
     assert added == pytest.approx([0, result["decision_shift"]], abs=1e-5)
     again = evaluate(folder / "moved" / "model", dataset, "dev", precision="float32")
     assert again["score"] == pytest.approx(result["dev/score"], abs=1e-6)
+
+
+def test_probabilities_are_drawn_in_by_one_row_of_either_class() -> None:
+    """Platt 1999: 5/6 for each of 4 rows that say yes, 1/8 for each of 6 that do not. A line through two values meets
+    the mean of either's targets: (5/8 + 5/6) / 6 = 35/144, and (1/8 + 15/6) / 4 = 21/32."""
+    log_odds, labels = np.repeat([-1.0, 1.0], [6, 4]), np.asarray([0, 0, 1, 0, 0, 0, 1, 1, 0, 1], np.float64)
+    found = decision._platt(log_odds, labels)
+    assert found is not None
+    assert found.tolist() == pytest.approx([35 / 144] * 6 + [21 / 32] * 4, abs=1e-5)
+    assert decision._platt(log_odds, 1 - labels) is None
+
+
+@pytest.mark.parametrize(("metric", "wanted"), [("f1", -1.75), ("matthews", -1.75)])
+def test_the_cut_lies_half_way_between_the_two_rows_that_it_parts(metric: Metric, wanted: float) -> None:
+    logits = np.stack([np.zeros(40), np.repeat([0.0, 1.0, 2.5, 3.5], 10)], axis=1)
+    labels = np.repeat([0.0, 0.0, 1.0, 1.0], 10)
+    assert best_shift(metric, logits, labels) == pytest.approx(wanted)
+    assert best_shift(metric, logits + np.asarray([1.5, 0]), labels) == pytest.approx(wanted + 1.5)
+
+
+def test_below_a_hundred_rows_nothing_is_moved() -> None:
+    labels = np.arange(100) % 4 == 0
+    logits = [np.asarray([0, 5.0 + label], np.float32) for label in labels]
+    assert decision.decision_shift(task_spec("cola"), rows_with_labels(labels), logits) < -5
+    assert decision.decision_shift(task_spec("cola"), rows_with_labels(labels[1:]), logits[1:]) == 0
+    assert decision.decision_shift(task_spec("sst2"), rows_with_labels(labels), logits) == 0
+    logits[7] = np.asarray([0, np.nan], np.float32)
+    assert decision.decision_shift(task_spec("cola"), rows_with_labels(labels), logits) == 0
+
+
+def test_a_checkpoint_remembers_all_of_the_best_epoch(tmp_path: Path) -> None:
+    """A job that is resumed behind its best epoch ends with that epoch's decision."""
+    monitors = [object.__new__(BestEpoch) for _ in range(2)]
+    best = {"step": 30, "scores": {"score": 0.5}, "loss": 0.25, "collapsed": True, "shift": 1.5, "settings": {"a": 1}}
+    for name, value in best.items():
+        setattr(monitors[0], name, value)
+    monitors[1].restore(json.loads(json.dumps(monitors[0].state())))
+    assert {name: getattr(monitors[1], name) for name in best} == best
+    assert {field.name for field in dataclasses.fields(BestEpoch) if not field.init} == best.keys()

@@ -21,10 +21,12 @@ from gptcore.config import FinetuneConfig
 from gptcore.evaluation.predict import evaluate
 from gptcore.machine.process import Interrupted
 from gptcore.models import onnx
+from gptcore.models.classifier import Classifier
 from gptcore.models.ngrams import NGrams
 from gptcore.models.onnx import export_onnx
+from gptcore.nlu.encoded import read_encoded
 from gptcore.nlu.inputs import DecoderReader, EncodedExample
-from gptcore.nlu.registry import task_spec
+from gptcore.nlu.registry import TaskSpec, task_spec
 from gptcore.nlu.rows import TaskRows
 from gptcore.training import ngrams
 from gptcore.training.best_epoch import BestEpoch
@@ -296,3 +298,111 @@ def test_a_network_that_spoils_what_n_grams_tell_is_left_out(tmp_path: Path, mon
 
     assert chosen("noise", 1e4)["network_weight"] == 0.0
     assert chosen("still", 0.0)["network_weight"] == 1.0
+
+
+@pytest.mark.parametrize("select", ["held-out", "refit", "dev"])
+def test_weights_are_chosen_on_rows_that_no_layer_is_fitted_on_and_what_is_kept_has_them_all(
+    select: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 160 rows 120 may be trained on, of which 20 are held out, but not where dev rows choose."""
+    dataset, network = encoded(tmp_path, "sst2", n_train=160, n_dev=40), pretrained(tmp_path / "model")
+    settings = {"lr": 1e-6, "batch_size": 16, "epochs": 1, "precision": "float32", "select": select, "ngrams": 2}
+    fitted, chosen = list[set[str]](), set[str]()
+    fit, logits = NGramFit.__init__, BestEpoch.logits
+
+    def watched(self: NGramFit, spec: TaskSpec, rows: TaskRows, *others: Any) -> None:
+        fitted.append(set(rows.names))
+        fit(self, spec, rows, *others)
+
+    def watching(monitor: BestEpoch, *asked: Any) -> Any:
+        chosen.update(monitor.rows.names)
+        return logits(monitor, *asked)
+
+    monkeypatch.setattr(NGramFit, "__init__", watched)
+    monkeypatch.setattr(BestEpoch, "logits", watching)
+    job = finetune_job("sst2", network, dataset, tmp_path / "job", {**settings, "max_train_rows": 120})
+    assert finetuned(job)["ngrams_weight"] > 0
+    first, kept = fitted
+    assert not first & chosen
+    assert (len(first), len(chosen), len(kept)) == ((120, 40, 120) if select == "dev" else (100, 20, 120))
+    assert kept == (first if select == "dev" else first | chosen)
+    monkeypatch.undo()
+    layer = Classifier.load(tmp_path / "job" / "model")[0].ngrams
+    assert layer is not None
+    reader = DecoderReader(task_spec("sst2"), MODEL.n_ctx, MODEL.n_vocab)
+    train = TaskRows(reader, read_encoded(dataset, "train"), np.arange(160))
+    known = {
+        name: NGramFit(reader.spec, rows, EDGES, 2, lambda: False).layer(1.0).known
+        for name, names in (("learnt", first), ("kept", kept))
+        for rows in [TaskRows(reader, read_encoded(dataset, "train"), np.flatnonzero(np.isin(train.names, [*names])))]
+    }
+    assert torch.equal(layer.known, known["kept"])
+    assert (layer.weight[layer.known].abs().sum(dim=1) > 0).all(), "those of held-out rows alone, too"
+    assert (known["kept"] & ~known["learnt"]).any() == (select != "dev")
+
+
+def rows_of_pieces(texts: list[list[int]]) -> TaskRows:
+    """Rows of CoLA, right and wrong in turn."""
+    examples = [EncodedExample((np.asarray(ids),), (), number % 2, "", "") for number, ids in enumerate(texts)]
+    return TaskRows(DecoderReader(task_spec("cola"), 40, 50), examples, np.arange(len(texts)))
+
+
+def logits_of_pieces(layer: NGrams, *ids: int) -> list[float]:
+    told: torch.Tensor = layer(torch.tensor([[ids]]), torch.tensor([[len(ids) - 1]]))
+    return [float(value) for value in told.flatten()]
+
+
+def test_a_word_that_no_row_has_changes_no_logit() -> None:
+    """Nor how much the others count; but for how long the text is, which is a feature of its own."""
+    texts = [[1, 2, 3 + number % 4] for number in range(40)]
+    layer = NGramFit(rows_of_pieces(texts).reader.spec, rows_of_pieces(texts), "3" * 50, 1, lambda: False).layer(1.0)
+    layer.shared.zero_()
+    assert logits_of_pieces(layer, 3, 9) == logits_of_pieces(layer, 3)
+    assert logits_of_pieces(layer, 9, 11) == layer.bias.tolist()
+    assert logits_of_pieces(layer, 3, 4) != logits_of_pieces(layer, 3)
+
+
+@pytest.mark.parametrize(("n_rows", "known"), [(19, True), (20, False)])
+def test_of_many_rows_words_of_a_single_one_are_left_out(
+    n_rows: int, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ngrams, "_MANY", 20)
+    rows = rows_of_pieces([[1, 5 + number] for number in range(n_rows - 2)] + [[1, 40], [2, 40]])
+    layer = NGramFit(rows.reader.spec, rows, "3" * 50, 1, lambda: False).layer(1.0)
+    assert [bool(layer.known[3 * piece]) for piece in (1, 40, 2, 5, 4 + n_rows - 2)] == [True, True, *[known] * 3]
+    assert not layer.known[3 * 45]
+    assert layer.rarity[40] == pytest.approx(1 + math.log((1 + n_rows) / 3))
+
+
+def test_how_much_of_a_text_the_other_has_and_how_many_pieces_each() -> None:
+    """Of the first text and of the second, which the delimiter, a 7, begins; pieces and words are one here."""
+    layer = NGrams(1, 2, torch.full((50,), 3, dtype=torch.uint8), 7)
+    layer.rarity[:-1] = 1.0
+    layer.rarity[[7, 8 * 1_000_003 % 65_536]] = 0.0  # of the delimiter as a piece and as a word
+
+    def common(*ids: int) -> list[float]:
+        grams = layer.grams(torch.tensor([[ids]]), torch.tensor([[len(ids) - 1]]))
+        return [float(value) for value in layer.common(grams)[0]]
+
+    assert common(1, 2, 3, 7, 3, 1, 2) == pytest.approx([*[1.0] * 2, *[1.0] * 2, math.log(4), math.log(5)])
+    assert common(1, 2, 3, 4, 7, 1) == pytest.approx([*[0.25] * 2, *[1.0] * 2, math.log(5), math.log(3)])
+    assert common(1, 7, 2, 3, 1, 1) == pytest.approx([*[1.0] * 2, *[1 / 3] * 2, math.log(2), math.log(5)])
+    assert common(1, 2, 7, 3) == pytest.approx([*[0.0] * 4, math.log(3), math.log(3)])
+    layer.rarity[[1, 2 * 1_000_003 % 65_536]] = 2.0
+    assert common(1, 2, 3, 7, 1, 4) == pytest.approx([*[2 / 4] * 2, *[2 / 3] * 2, math.log(4), math.log(4)])
+
+
+def test_of_too_many_rows_as_many_are_fitted_as_words_and_n_grams_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 rows of 2 pieces and 2 marks: with pairs and words 3 * 240 = 720 of them, of which 241 may be: 20 rows."""
+    rows = rows_of_pieces([[1, 2 + number % 40] for number in range(60)])
+    assert rows.tokens == 240
+
+    def fitted() -> NGramFit:
+        return NGramFit(rows.reader.spec, rows, "3" * 50, 2, lambda: False)
+
+    assert len(fitted()._labels) == 60
+    monkeypatch.setattr(ngrams, "_MOST", 241)
+    assert len(fitted()._labels) == 20
+    assert torch.equal(fitted()._labels, fitted()._labels)
+    monkeypatch.setattr(ngrams, "_MOST", 1)
+    assert len(fitted()._labels) == 1

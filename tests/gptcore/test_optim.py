@@ -201,6 +201,25 @@ def test_fine_tunings_of_bert_and_electra_meet_their_warm_up_each_in_its_way() -
         assert [factor(step) for step in range(101)] == pytest.approx(released)
 
 
+@pytest.mark.parametrize(
+    ("decay", "after"),
+    [
+        ("constant", [0, 0.5, 1, 1, 1, 1]),
+        ("linear", [0, 0.5, 0.9, 0.5, 0.1, 0]),
+        (None, [0, 0.5 * 0.95, 0.9, 0.5, 0.1, 0]),
+    ],
+)
+@pytest.mark.parametrize("own", [None, 0.02])
+def test_behind_updates_that_learn_layers_the_schedule_begins_anew(
+    decay: str | None, after: list[float], own: float | None
+) -> None:
+    """20 updates warm up over a tenth, or have a rate of their own; the 100 behind them warm up over 10."""
+    config = FinetuneConfig(lm_coef=0.0, lr=0.01, warmup=0.1, decay=decay, layer_lr=own, layer_epochs=1, taught=True)
+    factor = finetuning_schedule(config, 20, 120)
+    assert [factor(step) for step in (0, 1, 2, 19)] == pytest.approx([0, 0.5, 1, 1] if own is None else [2] * 4)
+    assert [factor(20 + step) for step in (0, 5, 10, 50, 90, 100)] == pytest.approx(after)
+
+
 def test_berts_line_is_counted_from_the_first_update() -> None:
     factor = warmup_steps_linear(warmup_steps=20, total_steps=100)
     assert [factor(0), factor(19), factor(20), factor(60)] == pytest.approx([0.0, 0.95, 0.8, 0.4])

@@ -15,6 +15,7 @@ import pytest
 
 from flows.cli.main import main
 from gptcore.base.errors import InputError
+from gptcore.nlu.columns import Said
 from gptcore.nlu.encoded import dataset_fingerprint
 from gptcore.nlu.guess import guess_task, task_text
 from gptcore.nlu.own_rows import own_example, own_table
@@ -134,3 +135,54 @@ def test_what_a_file_tells_of_itself_keeps_the_digest_of_what_was_read_before(tm
             digests[name, quoted] = dataset_fingerprint(spec, "")
     assert digests["tsv", None] == digests["tsv", True] != digests["tsv", False]
     assert digests["csv", None] != digests["csv", True]
+
+
+# --- what dev rows tell, and what they do not
+
+
+def guessed(folder: Path, **columns: list[Any]) -> dict[str, Any]:
+    """What two files are taken for, whose rows have these labels."""
+    for split, labels in columns.items():
+        rows = [{"text": f"row {number} of {split}", "score": label} for number, label in enumerate(labels)]
+        (folder / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return {name: value for name, (value, _) in guess_task(str(folder / "train.jsonl"), Said("score")).items()}
+
+
+def test_grades_reach_from_the_lowest_to_the_highest_of_all_files(tmp_path: Path) -> None:
+    found = guessed(tmp_path, train=[1.5, 2, 3.25, 4], dev=[0.5, 4.75], test=[-0.5, 2])
+    assert (found["score_range"], found["metrics"]) == ([-1, 5], ["pearson", "spearman"])
+    assert (found["dev"], found["test"]) == ("dev.jsonl", "test.jsonl")
+    assert "labels" not in found
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "metrics", "positive"),
+    [
+        ("ab" * 10, "a" + "b" * 9, ["accuracy"], None),
+        ("a" * 7 + "b" * 13, "ab" * 5, ["accuracy"], None),
+        ("a" * 7 + "b" * 14, "ab" * 5, ["f1", "accuracy"], "a"),
+        ("a" * 14 + "b" * 7, "b" * 99 + "a", ["f1", "accuracy"], "b"),
+        ("a" * 7 + "b" * 13 + "c" * 14, "abc", ["macro_f1", "accuracy"], None),
+        ("a" * 7 + "b" * 13 + "c" * 13, "a" + "bc" * 5, ["accuracy"], None),
+    ],
+)
+def test_training_rows_alone_choose_the_metric(
+    train: str, dev: str, metrics: list[str], positive: str | None, tmp_path: Path
+) -> None:
+    """One that is fair to rare labels where the commonest is twice as frequent as the rarest, or more."""
+    found = guessed(tmp_path, train=[*train], dev=[*dev])
+    assert (found["metrics"], found.get("positive")) == (metrics, positive)
+    assert found["labels"] == sorted({*train})
+
+
+def test_a_label_of_dev_rows_alone_is_a_class(tmp_path: Path) -> None:
+    found = guessed(tmp_path, train=[*"ab" * 5], dev=[*"abc"])
+    assert (found["labels"], found["metrics"]) == (["a", "b", "c"], ["macro_f1", "accuracy"])
+
+
+@pytest.mark.parametrize(("number", "named"), [(20, True), (21, False)])
+def test_twenty_labels_are_named_in_the_file_and_of_more_rows_tell(number: int, named: bool, tmp_path: Path) -> None:
+    """Unless another file beside it has some that these rows lack."""
+    names = [chr(ord("a") + at) for at in range(number)]
+    assert ("labels" in guessed(tmp_path, train=names * 2)) == named
+    assert guessed(tmp_path, train=names * 2, dev=names)["labels"] == names

@@ -23,7 +23,7 @@ from gptcore.base.errors import InputError
 from gptcore.data.sampler import IGNORE_INDEX
 from gptcore.evaluation.inference import predict_jsonl
 from gptcore.evaluation.predict import TaskModel, evaluate
-from gptcore.evaluation.predictions import SpanAnswer, SpanPredictions, best_answer
+from gptcore.evaluation.predictions import SpanAnswer, SpanPredictions, best_answer, tag_predictions
 from gptcore.machine import process
 from gptcore.models.encoder import Encoder
 from gptcore.models.transformer import GPT
@@ -163,6 +163,40 @@ def test_the_threshold_is_that_of_the_best_f1_over_rows_that_say_what_is_right()
     found = SpanPredictions(SimpleNamespace(examples=rows), answers, True).tuned()  # type: ignore[arg-type]
     assert (found.threshold, found.texts) == (2.0, ["rome", "", "rome"])
     assert found.scores(task_spec("squad2"))["score"] == 1.0
+
+
+def test_exact_matches_would_choose_another_threshold_than_f1() -> None:
+    """Three rows, the likelier the answer the lower the gap. To answer the first gives F1 2/3 and no match; to answer
+    none has the second row right: by F1 all but the last are answered, by matches none."""
+    texts = ((0.0, "rome", [Annotation(0, 9)]), (0.0, "oslo", [Annotation(5, 9)]), (1.0, "rome", []))
+    rows = [SimpleNamespace(text="rome oslo", label=label, annotations=places) for label, _, places in texts]
+    gaps = (3.0, 1.0, 2.0)
+    answers = [SpanAnswer(text, 0, 4, 0.0, gap) for (_, text, _), gap in zip(texts, gaps, strict=True)]
+    rows += [SimpleNamespace(text="rome oslo", label=0.0, annotations=[Annotation(0, 9)])]
+    answers += [SpanAnswer("oslo", 5, 9, 0.0, 4.0)]
+    found = SpanPredictions(SimpleNamespace(examples=rows), answers, True).tuned()  # type: ignore[arg-type]
+    # F1 of answering down to each gap: 1 + 1, 1, 1 + 2/3, 1 + 4/3; matches: 1 + 1, 1, 1, 1.
+    assert found.threshold == 4.0
+    assert found.texts == ["rome", "oslo", "rome", "oslo"]
+    scores = found.scores(task_spec("squad2"))
+    assert scores["span_f1"] == pytest.approx((2 / 3 + 1 + 0 + 2 / 3) / 4)
+    assert scores["exact_match"] == 0.25
+
+
+def test_a_words_first_piece_answers_for_it(pieces: WordPieceTokenizer) -> None:
+    words = ["annaoslo", "\x01", "went", "romerome"]
+    row = marked(pieces, tagged_example(words, ["B-PER", "O", "O", "B-LOC"], "", "r", 0.0))
+    rows = WindowRows(EncoderReader(task_spec("conll2003"), 40, pieces.n_vocab, pieces=pieces.specials), [row])
+    names, first = task_spec("conll2003").labels, first_pieces(row)
+    assert len(row.piece_starts) > 4, "some word has two pieces"
+    said = ["I-ORG"] * len(row.piece_starts)
+    for at, tag in zip(first[[0, 2, 3]], ("B-PER", "O", "B-LOC"), strict=True):
+        said[at] = tag
+    logits = np.zeros((1 + len(said) + 1, len(names)), np.float32)
+    logits[0, names.index("B-MISC")] = logits[-1, names.index("B-MISC")] = 9.0  # the marks before and behind
+    logits[np.arange(1, 1 + len(said)), [names.index(tag) for tag in said]] = 5.0
+    assert rows.windows[0].first == 1
+    assert tag_predictions(task_spec("conll2003"), rows, [logits]).tags == [["B-PER", "O", "O", "B-LOC"]]
 
 
 def test_a_tag_stands_at_the_first_piece_of_its_word(pieces: WordPieceTokenizer) -> None:

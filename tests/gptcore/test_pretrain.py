@@ -27,6 +27,7 @@ from gptcore.objectives.next_token import PretrainData, language_model_objective
 from gptcore.objectives.objective import perplexity
 from gptcore.training import checkpoint, loop, pretrain
 from gptcore.training.checkpoint import MetricsLog
+from gptcore.training.optim import warmup_cosine
 from tests.expected import expected
 from tests.gptcore.jobs import (
     ALONE,
@@ -62,6 +63,11 @@ def test_the_run_learns_and_leaves_what_it_promises(straight: Path) -> None:
     )
     assert [step for step, metrics in records if "train/loss" in metrics] == list(range(1, 121))
     assert records[0][1].keys() == {"train/loss", "train/grad_norm", "train/lr", "tokens_seen", "progress"}
+    logged = {step: metrics for step, metrics in records if "train/lr" in metrics}
+    assert [logged[step]["progress"] for step in (1, 60, 120)] == pytest.approx([1 / 120, 0.5, 1.0])
+    factor = warmup_cosine(SETTINGS.warmup_steps, 120)  # of the rate that the update was made with
+    rates = [logged[step]["train/lr"] for step in (1, 2, 60, 120)]
+    assert rates == pytest.approx([SETTINGS.lr * factor(step) for step in (0, 1, 59, 119)])
 
 
 def test_models_on_the_way_are_kept(straight: Path, shards: Path) -> None:

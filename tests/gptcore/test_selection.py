@@ -87,6 +87,24 @@ def signature(text: str, size: int = 1 << 20) -> np.ndarray:
     return sketch.signature()
 
 
+def test_groups_of_sources_are_numbered_through(tmp_path: Path) -> None:
+    """Two groups of three and two sources; damaged are the first group's last and the second group's last."""
+
+    def group(sizes: list[int], damaged: int) -> Scanned:
+        found = np.zeros(sum(sizes), STATS)
+        found["characters"] = 10 * len(sizes)
+        read = {damaged: Read(9, undecodable=damaged)}
+        return Scanned(found, np.cumsum([0, *sizes]), Read(100, undecodable=damaged), read)
+
+    whole = Scanned.together(iter([group([1, 0, 2], 2), group([3, 1], 1)]), tmp_path)
+    assert whole.borders.tolist() == [0, 1, 1, 3, 6, 7]
+    assert {number: read.undecodable for number, read in whole.damaged.items()} == {2: 2, 4: 1}
+    assert (whole.read.undecodable, len(whole.documents)) == (3, 7)
+    assert whole.documents["characters"].tolist() == [30] * 3 + [20] * 4
+    assert [whole.source(document) for document in range(7)] == [0, 2, 2, 3, 3, 3, 4]
+    assert [whole.of_source(number) for number in (1, 3)] == [slice(1, 1), slice(3, 6)]
+
+
 @pytest.mark.parametrize("changed", [0, 5, 20, 60, 3000])
 def test_the_estimate_is_near_the_share_of_equal_runs(changed: int) -> None:
     words = prose(1)

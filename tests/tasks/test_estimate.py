@@ -20,6 +20,7 @@ from tasks.stages.finetune import FinetuneRequest
 from tasks.stages.pretrain import PretrainRequest
 from tasks.stages.training import Distillation, about, estimate
 from tasks.store.artifact import Artifact, Recipe
+from tasks.store.counts import FinetuneCounts
 from tasks.store.store import Store
 from tests.expected import expected
 
@@ -117,6 +118,57 @@ def test_a_fine_tune_counts_the_rows_that_it_takes(store: Store) -> None:
     assert of(max_train_rows=2_000) == of()
 
 
+@pytest.mark.parametrize(
+    ("task", "settings", "said"),
+    [
+        ("rte", {"select": None}, set()),
+        ("rte", {"select": "held-out"}, {"held_out"}),
+        ("rte", {"select": "refit", "ngrams": 3}, {"held_out", "grams"}),
+        ("rte", {"select": None, "ngrams": 3}, {"grams"}),
+        ("mrpc", {"select": None, "ngrams": 3}, {"grams"}),
+        ("mrpc", {"select": "held-out"}, {"held_out", "decision"}),
+        ("cola", {"select": "refit"}, {"held_out", "decision"}),
+        ("qqp", {"select": "held-out", "ngrams": 2}, {"held_out", "decision", "grams"}),
+    ],
+)
+def test_a_fine_tune_says_what_its_settings_mean_today(
+    task: str, settings: dict[str, Any], said: set[str], store: Store
+) -> None:
+    """Exactly where a setting once meant something else, so that no result of then is taken for one of now."""
+    checkpoint = made(store, "pretrain", {}, model=recorded(preset_named("demo").model))
+    counts = {"splits": {"train": {"rows": 100, "tokens": 5_000}}}
+    dataset = made(store, "dataset", counts, **task_settings(task_spec(task)))
+    config = FinetuneConfig(**settings)
+    request = FinetuneRequest(store, task, dataset, checkpoint, config, "arm")
+    stated = dict(request.recipe.config)
+    meanings = {
+        "held_out": "groups of texts",
+        "grams": "words and runs of pieces, by side, calibrated; alone where they are ahead",
+        "decision": "best for the metric, and epochs and n-grams with it",
+    }
+    assert {name: stated.pop(name) for name in said} == {name: meanings[name] for name in said}
+    assert stated == {**task_settings(task_spec(task)), "finetune": recorded(config)}
+    assert dict(request.recipe.inputs) == {"dataset": dataset, "checkpoint": checkpoint}
+    scratch = FinetuneRequest(store, task, dataset, checkpoint, dataclasses.replace(config, pretrained=False), "arm")
+    assert set(scratch.recipe.inputs) == {"dataset"}
+    assert scratch.recipe.config["model"] == recorded(preset_named("demo").model)
+    assert said <= scratch.recipe.config.keys()
+
+
+def test_who_a_fine_tune_starts_from_and_learns_from_is_in_its_recipe(store: Store) -> None:
+    checkpoint = made(store, "pretrain", {}, model=recorded(preset_named("demo").model))
+    dataset = made(store, "dataset", {"splits": {"train": {"rows": 100, "tokens": 5_000}}}, **SETTINGS)
+    start, teacher = made(store, "finetune", {}, task="mnli"), made(store, "finetune", {}, task="rte")
+
+    def inputs(**more: Artifact) -> dict[str, Artifact]:
+        return dict(FinetuneRequest(store, "rte", dataset, checkpoint, FinetuneConfig(), "arm", **more).recipe.inputs)
+
+    plain = {"dataset": dataset, "checkpoint": checkpoint}
+    assert inputs() == plain
+    assert inputs(start=start) == {**plain, "start": start}
+    assert inputs(teacher=teacher) == {**plain, "teacher": teacher}
+
+
 def test_an_adaptation_counts_the_papers_tokens(store: Store) -> None:
     from gptcore.papers.abstracts.config import AdaptConfig
 
@@ -185,3 +237,23 @@ def test_a_student_counts_its_teachers_forward_pass_and_every_words_scores(store
     forward = its.flops_per_token(96, 0.0) / 3 * 3 * 3200
     assert second.operations == pytest.approx(3 * first.operations + forward)
     assert second.updates == 3 * first.updates
+
+
+@pytest.mark.parametrize(
+    ("figures", "at_chance"),
+    [
+        ({"validation/score": 0.51, "validation/chance": 0.5}, False),
+        ({"validation/score": 0.5, "validation/chance": 0.5}, True),
+        ({"validation/score": 0.49, "validation/chance": 0.5}, True),
+        ({"validation/score": 0.0}, False),
+        ({"validation/chance": 0.1}, True),
+    ],
+)
+def test_a_fine_tune_that_one_answer_to_all_would_equal_is_at_chance(
+    figures: dict[str, float], at_chance: bool
+) -> None:
+    counted = object.__new__(FinetuneCounts)
+    object.__setattr__(counted, "figures", {"dev/score": 0.75, **figures})
+    assert counted.at_chance == at_chance
+    assert counted.validation_score == pytest.approx(100 * figures.get("validation/score", 0.75))
+    assert counted.scores == {"dev/score": 75.0}

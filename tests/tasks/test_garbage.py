@@ -22,7 +22,7 @@ from tasks.store.manifest import MANIFEST
 from tasks.store.store import Store
 from tasks.tracking.registry import referred, register
 from tasks.tracking.tracker import Run, Tracker
-from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN
+from tasks.tracking.views import ABSTRACTS, LEADERBOARD, PRETRAIN, SWEEPS
 from tests.tasks.stores import forget, verify
 from tests.tasks.test_registry import entry
 
@@ -202,6 +202,17 @@ def test_files_of_an_attempt_that_no_manifest_names_go(tmp_path: Path, monkeypat
     assert fs.exists(f"{base}/Letters/{'0' * 64}/mine")
 
 
+def test_an_artifacts_size_is_that_of_its_files_and_its_manifest(store: Store) -> None:
+    artifact = make(store, "model")
+    forget()
+    fs, base = fsspec.core.url_to_fs(store.url)
+    found = fs.find(f"{base}/model/{artifact.digest}", detail=True)
+    assert len(found) == 2
+    (item,) = (item for item in inventory(store, STAGES) if item.kind == "artifact")
+    assert item.size == sum(entry["size"] for entry in found.values())
+    assert item.size > len("model ")
+
+
 def test_what_a_record_names_stays_without_its_manifest(store: Store) -> None:
     other, corpus = make(store, "corpus", "other"), make(store, "corpus")
     checkpoint = make(store, "model", corpus=corpus)
@@ -311,7 +322,8 @@ _digests = (f"{number:064x}" for number in count(0xFEED << 200))
 
 
 def test_rows_their_fine_tunes_and_analyses_keep_what_they_mention(shared_tracker: Tracker) -> None:
-    names = ("checkpoint", "tuned", "data", "lost", "analysed", "pretrained", "adapted", "under way", "elsewhere")
+    names = ("checkpoint", "tuned", "data", "lost", "its fine-tune", "analysed", "pretrained", "adapted")
+    names = (*names, "swept", "trial", "under way", "elsewhere")
     digest = {name: next(_digests) for name in names}
 
     def done(experiment: str, name: str, settings: dict, tags: dict, parent: Run | None = None) -> Run:
@@ -322,8 +334,10 @@ def test_rows_their_fine_tunes_and_analyses_keep_what_they_mention(shared_tracke
     kept = done(LEADERBOARD, "checkpoint", {"models": {"one": digest["checkpoint"]}}, {"kind": "ours"})
     done(LEADERBOARD, "tuned", {}, {"model": f"s3://x/finetune/{digest['tuned']}", "d": digest["data"]}, kept)
     gone = done(LEADERBOARD, "lost", {}, {})
-    done(LEADERBOARD, "lost", {}, {"of": digest["lost"]}, gone)
+    child = done(LEADERBOARD, "its fine-tune", {}, {}, gone)
+    assert child.run_id != gone.run_id
     shared_tracker.client.delete_run(gone.run_id)
+    done(SWEEPS, "trial", {}, {}, done(SWEEPS, "swept", {}, {}))
     done("gptmill/analysis", "analysed", {}, {})
     done(PRETRAIN, "pretrained", {}, {})
     done(ABSTRACTS, "adapted", {}, {})
@@ -333,8 +347,8 @@ def test_rows_their_fine_tunes_and_analyses_keep_what_they_mention(shared_tracke
     said = {name: found.named.get(value) for name, value in digest.items()}
     assert said == {
         **dict.fromkeys(("checkpoint", "tuned", "data"), "rows"),
-        **{"analysed": "analyses", "under way": "runs under way"},
-        **dict.fromkeys(("lost", "pretrained", "adapted", "elsewhere")),
+        **{"analysed": "analyses", "swept": "sweeps", "under way": "runs under way"},
+        **dict.fromkeys(("lost", "its fine-tune", "pretrained", "adapted", "trial", "elsewhere")),
     }
     assert [name for name, value in digest.items() if value not in found.heard] == ["elsewhere"]
 

@@ -36,6 +36,22 @@ def test_a_row_cut_to_some_tasks_speaks_of_these_alone() -> None:
     assert (row.split, row.seeds) == ("dev/test", "1-5")
 
 
+def test_an_average_is_over_the_tasks_of_all_that_was_scored_here() -> None:
+    """Ours and the baselines; published rows have all twelve, and say nothing of which were asked for."""
+    ours = Row("x", "ours", "dev", {"cola": 20.0, "rte": 60.0})
+    floor = Row("y", "baseline", "dev", {"rte": 50.0, "mrpc": 70.0, "sst2": 90.0})
+    own = Row("z", "ours", "dev", {"mine": 10.0})
+    published = published_rows()
+    assert Leaderboard((*published, own, floor, ours)).tasks == ["rte", "cola", "sst2", "mrpc"]
+    assert Leaderboard((*published, floor)).tasks == ["rte", "sst2", "mrpc"]
+    assert Leaderboard((ours, *published)).tasks == ["rte", "cola"]
+    assert Leaderboard((*published,)).tasks == list(REGISTRY)
+    shown = {record["suite"]: record["average"] for record in Leaderboard((ours, floor, *published)).records()}
+    assert [average for suite, average in shown.items() if suite.startswith(("x", "y"))] == ["-", "-"]
+    of_two = {record["suite"]: record["average"] for record in Leaderboard((ours, *published)).records()}
+    assert [average for suite, average in of_two.items() if suite.startswith("x")] == ["40.0"]
+
+
 def test_an_average_needs_every_task() -> None:
     row = Row("x", "ours", "dev", {"rte": 60.0, "cola": 20.0})
     assert row.average(["rte", "cola"]) == 40.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import threading
@@ -201,6 +202,51 @@ def test_a_new_host_takes_what_another_has_packed(
         fs.pipe_file(pack, bad)
         (elsewhere.scratch / ".manifests" / "finetune.json").unlink()
         assert len(elsewhere.records("finetune")) == 6
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"counts": ["no object"]},
+        {"config": {"task": "rte", "seed": 99}},
+        {"stage": "pretrain"},
+        {"digest": "f" * 64},
+        {"root": "../../elsewhere"},
+        {"created": 1},
+        {"inputs": None},
+    ],
+)
+def test_an_entry_of_a_pack_that_can_be_no_manifest_is_read_anew(
+    store: Store, elsewhere: Store, spoilt: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write to the bucket may have packed it; the others of the same pack are believed."""
+    monkeypatch.setattr(records, "_MANY", 3)
+    models = [tuned(store, number, 0.1) for number in range(6)]
+    right = {record.artifact: record.manifest for record in store.records("finetune")}
+    fs, base = fsspec.core.url_to_fs(store.url)
+    pack = f"{base}/.manifests/finetune.json.gz"
+    packed = json.loads(gzip.decompress(fs.cat_file(pack)))
+    packed["manifests"][models[1].digest][1] |= spoilt
+    packed["manifests"][models[2].digest][1]["counts"] = {"dev/score": 0.9}
+    fs.pipe_file(pack, gzip.compress(json.dumps(packed).encode()))
+    found = {record.artifact: record.manifest for record in elsewhere.records("finetune")}
+    assert found.keys() == right.keys()
+    for part in ("counts", "config", "stage", "digest", "root", "created", "inputs"):
+        assert found[models[1]][part] == right[models[1]][part]
+    assert found[models[2]]["counts"] == {"dev/score": 0.9}, "a pack that is well formed is taken at its word"
+
+
+@pytest.mark.parametrize(("number", "packed"), [(3, False), (4, True)])
+def test_who_had_to_read_more_than_many_packs_them(
+    number: int, packed: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_MANY", 3)
+    monkeypatch.setattr(records, "_ONE_IN", 1 << 62)
+    models = [tuned(store, each, 0.1) for each in range(number)]
+    assert len(store.records("finetune")) == len(models)
+    fs, base = fsspec.core.url_to_fs(store.url)
+    assert fs.exists(f"{base}/.manifests/finetune.json.gz") == packed
+    assert records.published(fs, base, "finetune") == {model.digest for model in models}
 
 
 def test_who_publishes_packs_for_hosts_that_come_new(

@@ -105,6 +105,21 @@ def test_a_row_is_the_median_over_seeds_and_keeps_what_is_behind_it() -> None:
     assert (cell.split, row.cells["snli"].split, row.cells["snli"].stderr) == ("dev", "test", None)
 
 
+def test_glues_parts_are_medians_of_the_seeds_too() -> None:
+    seeds = [made("rte", 50.0, seed, glue=part) for seed, part in enumerate((20.0, 90.0, 25.0))]
+    row = row_of(suite(), [*seeds, made("mrpc", 80.0, glue=85.0), made("mrpc", 60.0, 1, glue=65.0)])
+    assert row.glue_parts == {"rte": 25.0, "mrpc": 75.0}
+    assert (row.cells["mrpc"].low, row.cells["mrpc"].high, row.percent["mrpc"]) == (60.0, 80.0, 70.0)
+
+
+def test_what_stands_behind_a_cell_is_a_median_of_the_seeds_that_have_it() -> None:
+    errors, networks = (2.0, 9.0, 3.0), (40.0, 70.0, 44.0)
+    runs = [made("rte", 60.0, seed, stderr={"rte": errors[seed]}, network={"rte": networks[seed]}) for seed in range(3)]
+    cell = row_of(suite(), [*runs, made("rte", 61.0, 3)]).cells["rte"]
+    assert (cell.seeds, cell.stderr, cell.network) == (4, 3.0, 44.0)
+    assert row_of(suite(), [made("rte", 61.0)]).cells["rte"].network is None
+
+
 def test_a_row_says_on_average_what_network_and_n_grams_reach_apart(tracker: Tracker) -> None:
     of, data = suite("counting"), {"rte": "d-rte", "mrpc": "d-mrpc"}
     runs = [made("rte", 60.0, seed, network={"rte": 50.0 + seed}) for seed in range(3)]

@@ -93,6 +93,8 @@ def test_a_run_from_start_to_end(tracker: Tracker, experiment: str, home: Path, 
     assert found.data.tags["task"] == "mrpc"
     assert found.data.tags[JOB_KEY] == "key"
     assert curve(tracker, run) == [(0, 1.0), (1, 0.5), (2, pytest.approx(1 / 3))]
+    times = [point.timestamp for point in tracker.client.get_metric_history(run.run_id, "loss")]
+    assert times == [1_000_000, 1_001_000, 1_002_000], "milliseconds"
     assert (home / "mlflow.db").is_file()
     assert len(list((home / "mlflow-artifacts").rglob("card.md"))) == 1
 

@@ -243,3 +243,10 @@ def test_of_electra_the_generator_is_asked(tmp_path: Path) -> None:
     both.generator.save(tmp_path / "generator")
     found = generator_likelihood(str(tmp_path), PIECES).log_probabilities([[0, 1, 2]])
     assert found[0] == pytest.approx(plain(both.generator.eval(), [1, 2]), abs=1e-4)
+
+
+def test_of_the_hidden_words_85_in_100_are_masked_and_none_becomes_another(folder: Path) -> None:
+    """Of 15 % of all words (original code)."""
+    assert REPLACED_TOKENS._hiding.pairs == "none"
+    hidden = REPLACED_TOKENS._hiding.masking
+    assert (hidden.share, hidden.masked, hidden.random) == (0.15, 0.85, 0.0)
