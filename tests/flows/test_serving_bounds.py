@@ -30,9 +30,9 @@ class Doubled:
     """A service without a model: numbers, doubled; it fails on -1, which only its answer looks at."""
 
     path, at_once = "/predict", 512
-    example: dict[str, Any] = {"number": 1}
 
     def __init__(self) -> None:
+        self.example: dict[str, Any] = {"number": 1}
         self.sizes: list[int] = []
 
     def read(self, body: Any) -> tuple[list[Any], bool]:
