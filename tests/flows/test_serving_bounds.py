@@ -114,6 +114,15 @@ def test_a_body_has_two_megabytes_at_most(client: TestClient) -> None:
         assert (found.status_code, found.json()) == (413, told)
 
 
+@pytest.mark.parametrize("half", [r"\ud800", r"\uD800", r"\udc00 \uD83D"])
+def test_half_of_a_surrogate_pair_is_told(half: str, client: TestClient) -> None:
+    found = client.post("/predict", content=f'{{"number": "{half}"}}', headers=JSON)
+    told = {"error": "request: found half of a surrogate pair, expected text that UTF-8 can hold"}
+    assert (found.status_code, found.json()) == (400, told)
+    whole = client.post("/predict", content=r'{"number": "\ud83d\ude00"}', headers=JSON)
+    assert whole.json() == 2 * "\N{GRINNING FACE}"
+
+
 def test_many_rows_are_asked_256_at_a_time(client: TestClient, service: Doubled) -> None:
     rows = [{"number": number} for number in range(600)]
     assert client.post("/predict", json=rows).json() == list(range(0, 1200, 2))
@@ -284,6 +293,13 @@ def test_the_1025th_connection_is_refused() -> None:
     assert (refused.closed, refused.told, refused.waiting) == (True, (503, told), [])
 
 
+def test_what_is_no_http_is_told_so() -> None:
+    wire = Wire()
+    wire.connection.data_received(b"\x16\x03\x01\r\n\r\n")
+    told = "request: found no HTTP that can be read, or a head that is too long"
+    assert (wire.closed, wire.told, wire.waiting) == (True, (400, told), [])
+
+
 def test_a_head_has_less_than_a_second_from_its_first_byte() -> None:
     wire = Wire()
     wire.connection.data_received(b"GET /health HTTP/1.1\r\n")
@@ -299,6 +315,9 @@ def test_a_head_has_less_than_a_second_from_its_first_byte() -> None:
     gone.connection.data_received(b"GET ")
     gone.connection.connection_lost(None)
     assert gone.waiting == []
+    broken = Wire()
+    broken.connection.connection_lost(ConnectionResetError())
+    assert broken.waiting == [], "nor uvicorn's of a silent client, which it leaves running after an error"
 
 
 def test_the_rest_of_a_refused_body_has_two_seconds() -> None:
