@@ -6,6 +6,7 @@ import io
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ import pytest
 from flows.cli.main import main
 from flows.forms.parameters import UpkeepParameters
 from flows.upkeep import flow as nightly
-from flows.upkeep import garbage, retention, verify
+from flows.upkeep import garbage, place, restore, retention, verify
 from gptcore.base.errors import InputError
 from tasks.store.artifact import Recipe
 from tasks.store.garbage import Item, Plan
 from tasks.store.store import Store
+from tests.flows.homes import began, filled
 
 
 def test_a_night_does_what_its_form_asks_in_order(
@@ -174,3 +176,44 @@ def test_keep_wants_one_or_more_and_zero_is_no_number_of_backups(
         assert main([*command, number]) == 2
         assert f"--keep: found {number}, expected 1 or more" in capsys.readouterr().err
     assert not (tmp_path / "saved").exists()
+
+
+def test_a_database_is_as_a_backup_has_it_where_nobody_has_written_to_it(tmp_path: Path) -> None:
+    """Nor to the log beside it, which SQLite has yet to read."""
+    file, log = tmp_path / "mlflow.db", tmp_path / "mlflow.db-wal"
+    sha256 = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"  # of the letter a
+    about: Any = SimpleNamespace(databases={"mlflow.db": SimpleNamespace(sha256=sha256)})
+    assert restore._is_as(about, "mlflow.db", file), "it is not there"
+    file.write_text("b")
+    assert not restore._is_as(about, "mlflow.db", file)
+    file.write_text("a")
+    assert restore._is_as(about, "mlflow.db", file)
+    assert not restore._is_as(about, "prefect/prefect.db", file)
+    log.touch()
+    assert not restore._is_as(about, "mlflow.db", file)
+
+
+def test_a_backup_that_is_none_is_told_with_the_five_newest(tmp_path: Path) -> None:
+    backups = tmp_path / "saved" / ("ab" * 6) / "backups"
+    backups.mkdir(parents=True)
+    for number in range(1, 8):
+        (backups / f"{number:06}-20260301T000000.000000Z.json").touch()
+    names = [f"{'ab' * 6}/{number:06}-20260301T000000.000000Z" for number in range(3, 8)]
+    message = f"--at nosuch: found no such backup, expected one of {', '.join(names)}"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        place.chosen(str(tmp_path / "saved"), "nosuch")
+    for at in ("", "ab" * 6, names[-1], names[-1].partition("/")[2]):
+        own, name = place.chosen(str(tmp_path / "saved"), at)
+        assert f"{own.home}/{name}" == names[-1]
+
+
+def test_a_restored_home_knows_its_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    filled(began(tmp_path / "a", monkeypatch), "one")
+    words = ["backup", "--to", str(tmp_path / "saved"), "--store", str(tmp_path / "a" / "store")]
+    assert main(words) == 0
+    noted = list[str]()
+    monkeypatch.setattr(restore, "note_store", noted.append)
+    began(tmp_path / "b", monkeypatch)
+    assert main(["restore", str(tmp_path / "saved"), "--store", str(tmp_path / "b" / "store")]) == 0
+    assert noted == [str(tmp_path / "b" / "store")]
