@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,3 +219,53 @@ def test_a_restored_home_knows_its_store(monkeypatch: pytest.MonkeyPatch, tmp_pa
     began(tmp_path / "b", monkeypatch)
     assert main(["restore", str(tmp_path / "saved"), "--store", str(tmp_path / "b" / "store")]) == 0
     assert noted == [str(tmp_path / "b" / "store")]
+
+
+def test_a_database_is_busy_while_another_connection_may_write_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(file)) as other:
+        assert retention._write_lock(file) is None
+        other.execute("BEGIN IMMEDIATE")
+        assert str(retention._write_lock(file)) == "database is locked"
+        other.rollback()
+        assert retention._write_lock(file) is None
+
+
+@pytest.mark.parametrize(("looks", "waits"), [(0, 0), (3, 2), (1000, 51)])
+def test_databases_are_waited_for_five_seconds_in_all(
+    looks: int, waits: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Tenths of a second, of which a float needs one more; the second database is not waited for once they are over."""
+    first, second = tmp_path / "prefect.db", tmp_path / "mlflow.db"
+    first.touch()
+    second.touch()
+    slept, left = list[float](), {first: looks, second: looks}
+
+    def busy(file: Path) -> sqlite3.OperationalError | None:
+        if not left[file]:
+            return None
+        left[file] -= 1
+        return sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(retention, "_prefect_file", lambda: first)
+    monkeypatch.setattr(retention, "_mlflow_file", lambda: second if looks > 3 else None)
+    monkeypatch.setattr(retention, "_write_lock", busy)
+    monkeypatch.setattr(retention, "apart", lambda clean: f"cleaned {clean.args}")
+    monkeypatch.setattr(retention, "_logs", lambda: "")
+    monkeypatch.setattr(retention, "_digests", lambda days: f"digests of {days} days")
+    monkeypatch.setattr(retention.time, "sleep", slept.append)
+    said = [f"waiting for {first}, which another process writes to"] * bool(looks)
+    if looks > 3:
+        said += [f"{file}: left as it is (database is locked)" for file in (first, second)]
+    else:
+        said += [f"cleaned {(first, 7)}"]
+    assert list(retention.forget(7)) == [*said, "digests of 7 days"]
+    assert slept == [0.1] * waits
+
+
+def test_a_place_with_a_password_in_its_address_is_refused_by_its_option() -> None:
+    with pytest.raises(InputError, match=r"^ftp://127.0.0.1/x: found a password") as told:
+        place.Backups("ftp://user:s3cret@127.0.0.1/x", "", "--to")
+    assert "s3cret" not in str(told.value)
+    with pytest.raises(InputError, match=r"^--to: found nothing, expected a folder or an address$"):
+        place.Backups("", "", "--to")
