@@ -263,7 +263,7 @@ def test_databases_are_waited_for_five_seconds_in_all(
     assert slept == [0.1] * waits
 
 
-def test_a_place_with_a_password_in_its_address_is_refused_by_its_option() -> None:
+def test_a_place_with_a_password_in_its_address_is_refused() -> None:
     with pytest.raises(InputError, match=r"^ftp://127.0.0.1/x: found a password") as told:
         place.Backups("ftp://user:s3cret@127.0.0.1/x", "", "--to")
     assert "s3cret" not in str(told.value)
