@@ -21,7 +21,7 @@ from flows.upkeep.place import Backups, Listing, all_in
 from gptcore.base.files import sha256_json
 from tasks.store.store import Store
 from tests.flows.homes import began, contents, filled, notes
-from tests.tasks.stores import bucket
+from tests.tasks.stores import bucket, forget
 from tests.trials.unwritable import disk
 
 ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a disk, which root alone may do")
@@ -89,6 +89,60 @@ def test_homes_that_share_a_place_keep_their_own_backups(
     assert len(list(saved.glob(f"{names['a']}/backups/*.json"))) == 2
     assert len(list(saved.glob("*/backups/*.json"))) == 2 + 1 + 1 + 1
     assert restored(tmp_path / "a3", saved, monkeypatch, "--at", names["a"])[1] == ["a", "moved"]
+
+
+def test_a_place_holds_what_its_backups_have_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each night one artifact is new and the former one gone: two backups have two, one has one; each comes back."""
+    home, saved = began(tmp_path / "a", monkeypatch), tmp_path / "saved"
+
+    def night(word: str, *options: str) -> tuple[list[str], int, set[str]]:
+        """The numbers of the lists that are there then, how many files, and the artifacts' texts."""
+        began(tmp_path / "a", monkeypatch)
+        for artifact in Store(f"{tmp_path}/a/store").list("corpus"):
+            shutil.rmtree(artifact.url)
+        forget()
+        filled(home, word)
+        assert saved_of(home, saved, *options) == 0
+        (own,) = saved.iterdir()
+        lists = sorted(path.name.partition("-")[0] for path in own.glob("backups/*"))
+        return lists, len([*own.glob("blobs/*/*")]), {*contents(Store(f"{own}/store"))}
+
+    # A database and a card each night; the checkpoint under way is the same.
+    assert night("one") == (["000001"], 3, {"one"})
+    assert night("two") == (["000001", "000002"], 5, {"one", "two"})
+    assert night("three", "--keep", "2") == (["000002", "000003"], 5, {"two", "three"})
+    found = [
+        restored(tmp_path / name[:6], saved, monkeypatch, "--at", name)
+        for name in all_in(str(saved), "--to")[0].names()
+    ]
+    assert found == [(["one", "two"], ["two"]), (["one", "two", "three"], ["three"])]
+    assert night("four", "--keep", "1") == (["000004"], 3, {"four"})
+    assert night("five", "--keep", "2") == (["000004", "000005"], 5, {"four", "five"})
+    capsys.readouterr()
+    assert restored(tmp_path / "b", saved, monkeypatch)[1] == ["five"]
+    assert "store: 1 of 1 artifacts in " in capsys.readouterr().out
+
+
+def test_what_is_lacking_of_a_backup_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is gone or cut short, and an artifact, unless these are kept by reference."""
+    home, saved = began(tmp_path / "a", monkeypatch), tmp_path / "saved"
+    store = filled(home, "one")
+    assert saved_of(home, saved) == 0
+    (backups,) = all_in(str(saved), "--to")
+    about = backups.read(backups.names()[0])
+    assert backups.lacking(about) == []
+    card = "files/mlflow-artifacts/r1/artifacts/card.md"
+    blob = Path(backups._blob(about.entries[card].sha256))
+    blob.write_text("card of on")
+    (artifact,) = store.list("corpus")
+    shutil.rmtree(f"{backups.store}/corpus/{artifact.digest}")
+    assert backups.lacking(about) == [card, f"corpus/{artifact.digest}"]
+    blob.unlink()
+    assert backups.lacking(about) == [card, f"corpus/{artifact.digest}"]
+    kept = about.store.model_copy(update={"whole": False})
+    assert backups.lacking(about.model_copy(update={"store": kept})) == [card]
 
 
 def test_a_clock_that_was_ahead_costs_no_backup(

@@ -90,15 +90,21 @@ def test_a_bad_request_names_row_and_field(client: TestClient, body: bytes, stat
     assert message in found.json()["error"]
 
 
+def like(found: dict[str, Any], alone: dict[str, Any]) -> bool:
+    """Whether an answer is that of its row alone: a batch of other rows may move a probability's last digit by one."""
+    near = pytest.approx(alone["probabilities"], abs=2e-6)
+    return found == {**alone, "probabilities": near}
+
+
 def test_a_row_without_a_text_harms_no_other_and_an_id_comes_back(client: TestClient) -> None:
     rows: list[dict[str, Any]] = [{**ROWS[0], "id": 7}, {"premise": " ", "hypothesis": "a"}, ROWS[1], {"premise": None}]
     rows[3]["hypothesis"] = "the cat sat on the mat " * 50
     body = json.dumps([*rows, {**ROWS[2], "id": float("nan")}])
     first, blank, second, nothing, last = client.post("/predict", content=body, headers=JSON).json()
     alone = client.post("/predict", json=ROWS[0]).json()
-    assert first == {"id": 7, **alone}
+    assert like(first, {"id": 7, **alone})
     assert blank == {"label": None, "note": "column 'premise': found ' ', expected text that is not empty"}
-    assert second == client.post("/predict", json=ROWS[1]).json()
+    assert like(second, client.post("/predict", json=ROWS[1]).json())
     assert nothing["note"] == "column 'premise': found '', expected text that is not empty"
     assert last["id"] is None
     long = {"premise": "the cat sat on the mat " * 50, "hypothesis": "a"}
