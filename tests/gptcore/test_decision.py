@@ -27,9 +27,7 @@ from tests.gptcore.tiny_tasks import PieceTokenizer, encoded, finetune_job, fine
 SCALES = (0.05, 1.0, 30.0)
 
 
-def drawn(
-    seed: int, n: int, scale: float = 1.0, mean: float = -0.8
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def drawn(seed: int, n: int, scale: float = 1.0, mean: float = -0.8) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Logits whose probabilities would be right at the scale 1, and labels, by default a third of them 1."""
     draws = np.random.default_rng(seed)
     log_odds = draws.normal(mean, 1.2, n)

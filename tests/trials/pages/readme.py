@@ -1,6 +1,7 @@
 """The README's pictures and its table of the demo, all of one fresh run: `make readme-figures`.
 
-Runs `gptmill pipeline --preset demo --seeds 3`, as `make demo` does, in a folder of its own, opens the pages of a stack on it, and writes
+Runs `gptmill pipeline --preset demo --seeds 3`, as `make demo` does, in a folder of its own, opens the pages of a stack
+on it, and writes
 
 - `.readme/leaderboard.png`, `form.png` and `result-card.png`, as a browser shows them;
 - the README's table between its two markers, as the terminal shows it;
