@@ -6,6 +6,7 @@ scores are artifacts of the store all the same, found there the next time.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -128,6 +129,8 @@ def harness(
     require(names, "--harness: found no task, expected names such as hellaswag,arc_easy")
     require(not include or Path(include).is_dir(), f"--include-path: found {include!r}, expected a folder")
     artifact = pretrained_model(store, model)
+    os.environ.setdefault("TQDM_DISABLE", "1")  # its bars would be drawn over ours
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # what its task files leave to defaults is nobody's concern
     with shown("harness"):
         from tasks.stages.evaluation import kept_harness
         from tasks.stages.harness import score_harness

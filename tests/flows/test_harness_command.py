@@ -1,30 +1,33 @@
-"""`gptmill evaluate --harness`: as the harness itself on transformers' export, resumable, beside the leaderboard's rows."""
+"""`gptmill evaluate --harness`: as the harness itself on transformers' export, resumable, a column a task."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import lm_eval
 import pytest
 import torch
 import transformers
-from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from flows.cli import models
 from flows.cli.main import main
+from flows.forms.references import pretrained_model
 from gptcore.config import ModelConfig
 from gptcore.evaluation import harness
 from gptcore.evaluation.harness import HarnessModel
+from gptcore.evaluation.likelihood import encoder_likelihood
 from gptcore.models.files.export import export_hugging_face
 from gptcore.models.transformer import GPT
 from gptcore.text.bpe import WordTokenizer
+from gptcore.text.tokenizer import Tokenizer
 from tasks.stages.evaluation import kept_harness
-from tasks.store.references import pretrained_model
 from tasks.store.store import Store
 from tests.flows.foreign import foreign
 
@@ -71,6 +74,18 @@ def gpt1(folder: Path) -> Path:
     return folder
 
 
+def transformers_model(folder: Path) -> Any:
+    """The harness' own model of transformers' kind; `accelerate`, which it imports, is for several processes alone."""
+    for name in ("accelerate", "accelerate.utils"):
+        sys.modules.setdefault(name, MagicMock())
+    from lm_eval.models.huggingface import HFLM
+
+    words = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    network = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
+    begin = 0 if words.eos_token_id is None else None  # it asks for an id that no row needs: each has a context
+    return HFLM(network, tokenizer=words, batch_size=2, prefix_token_id=begin)
+
+
 def found(store: str) -> dict[str, Mapping[str, Any]]:
     """Task or group -> its newest results."""
     records = reversed(Store(store).records("harness"))
@@ -92,7 +107,7 @@ def test_scores_are_the_harness_own_on_transformers_export(
     assert [line.split()[0] for line in printed] == names
     assert main(["export", "--model", "latest", "--store", store, "--out", str(out)]) == 0
     manager = TaskManager(include_path=tasks, include_defaults=False)
-    theirs = lm_eval.simple_evaluate(HFLM(str(out), device="cpu", batch_size=2), tasks=names, task_manager=manager)
+    theirs = lm_eval.simple_evaluate(transformers_model(out), tasks=names, task_manager=manager)
     ours = found(store)
     for name in names:
         expected = theirs["results"][name]
@@ -187,8 +202,9 @@ def test_an_encoder_answers_by_pseudo_likelihood(tmp_path: Path) -> None:
         assert (total, greedy) == (pytest.approx(plain(*pair)[0], abs=1e-4), plain(*pair)[1])
     assert steps[-1] == (3, 3)
     piece = int(network(torch.tensor([[2, 4, 3]])).logits[0, 1].argmax())
-    likeliest = words.decode([piece])
-    assert model.loglikelihood([Asked("", likeliest)])[0][1], "what the mask alone says is greedy"
+    likelihood = encoder_likelihood(str(folder), Tokenizer.load(folder).specials)
+    _, is_greedy = likelihood.greedy_continuations([([], [piece]), ([], [piece + 1]), ([piece], [])])
+    assert is_greedy.tolist() == [True, False, True]
     assert model.loglikelihood_rolling([Asked("the sailor knew")]) == [pytest.approx(plain("", "the sailor knew")[0])]
     with pytest.raises(harness.InputError, match="found BERT, an encoder; the task has its answers written"):
         model.generate_until([Asked("where", {})])
