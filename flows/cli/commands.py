@@ -79,9 +79,16 @@ def analysis(options: argparse.Namespace) -> None:
 # --- what looks at models and boards
 
 
+_OF_HARNESS = ("include_path", "num_fewshot", "limit")
+
+
 def evaluate(options: argparse.Namespace) -> None:
     from flows.forms.references import named_task
 
+    for name in _OF_HARNESS:
+        given = getattr(options, name) in ("", None)
+        require(given, f"--{name.replace('_', '-')}: found no --harness beside it, expected its tasks")
+    require(options.task, "TASK: found none, expected a task's name or its file, or --harness")
     named = named_task(store_of(options), options.task)
     task = options.task if options.file else task_name(options.task)
     store = _look_up_model(options, named)
@@ -100,6 +107,23 @@ def evaluate(options: argparse.Namespace) -> None:
     for split, scores in evaluate(store, task, options.model, options.datasets).items():
         print(f"{options.task} {split}: {_shown(scores, 1)}")
     print(rows_scored(store, options.datasets, task))
+
+
+def evaluate_harness(options: argparse.Namespace) -> None:
+    """Score a pre-trained model by lm-evaluation-harness."""
+    store, names = store_of(options), listed(options.harness)
+    require(not options.task, f"--harness: found {options.task} beside it, expected no TASK")
+    for name, least in (("num_fewshot", 0), ("limit", 1)):
+        value = getattr(options, name)
+        found = f"--{name.replace('_', '-')}: found {value}, expected {least} or more"
+        require(value is None or value >= least, found)
+    from flows.cli.models import harness
+
+    results = harness(store, options.model or "latest", names, *(getattr(options, name) for name in _OF_HARNESS))
+    width = max(map(len, results))
+    for task, found in results.items():
+        scores = {name.removesuffix(",none"): value for name, value in found["results"].items() if "," in name}
+        print(f"{task:<{width}} {_shown({**scores, 'rows': found['results'].get('sample_len', 0)})}")
 
 
 def zero_shot(options: argparse.Namespace) -> None:

@@ -6,9 +6,11 @@ scores are artifacts of the store all the same, found there the next time.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from gptcore.nlu.blimp import BLIMP, WITHOUT_TRAINING, available_zero_shot, chec
 from gptcore.nlu.encoded import encoded_splits
 from gptcore.nlu.own_task import is_task_file, read_own_task
 from gptcore.nlu.registry import BEYOND, REGISTRY
+from tasks.report.suites import record_harness
 from tasks.store.artifact import Artifact
 from tasks.store.lineage import load_tokenizer, opened_model, own_tokenizer
 from tasks.store.references import WEIGHTS, best_models, fine_tuned_tasks, imported_names, is_model_folder
@@ -104,6 +107,38 @@ def zero_shot(
         if BLIMP in chosen:
             results |= _by_field(score_blimp.fn(store, artifact, datasets_url, max_rows))
         return results
+
+
+def harness(
+    store: Store,
+    model: str,
+    names: Sequence[str],
+    include: str = "",
+    num_fewshot: int | None = None,
+    limit: int | None = None,
+) -> dict[str, dict[str, Any]]:
+    """What EleutherAI's lm-evaluation-harness finds of a pre-trained model; its leaderboard's rows have it, too.
+
+    :param names: of the harness' tasks and groups.
+    :param include: folder with task files of the user's own.
+    :return: task or group -> as :func:`tasks.stages.harness.score_harness`.
+    :raises InputError: the harness is not installed; an unknown task, no such folder, model or rows.
+    """
+    there = find_spec("lm_eval") is not None
+    require(there, "--harness: found no package lm_eval, expected pip install 'gptmill[lm-eval]'")
+    require(names, "--harness: found no task, expected names such as hellaswag,arc_easy")
+    require(not include or Path(include).is_dir(), f"--include-path: found {include!r}, expected a folder")
+    artifact = pretrained_model(store, model)
+    os.environ.setdefault("TQDM_DISABLE", "1")  # its bars would be drawn over ours
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # what its task files leave to defaults is nobody's concern
+    with shown("harness"):
+        from tasks.stages.evaluation import kept_harness
+        from tasks.stages.harness import score_harness
+
+        found: dict[str, dict[str, Any]] = score_harness.fn(store, artifact, names, include, num_fewshot, limit)
+        if columns := kept_harness(store, artifact):
+            record_harness(artifact.digest, columns)
+    return found
 
 
 def rows_scored(store: Store, datasets: str, task: str = "") -> str:

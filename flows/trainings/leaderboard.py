@@ -40,7 +40,7 @@ from tasks.report.result_page import FineTuned, publish_result, publish_table_of
 from tasks.report.score import Score, ZeroShot, dataset_origin, notes_on
 from tasks.report.suites import Suite, board_of, check_origin, open_suite, read_leaderboard, record_row, row_of
 from tasks.stages.dataset import encode_dataset, score_baselines, score_ngram_floor
-from tasks.stages.evaluation import kept_blimp
+from tasks.stages.evaluation import kept_blimp, kept_harness
 from tasks.stages.stage import VERSIONS
 from tasks.store.artifact import Artifact
 from tasks.store.counts import ImportedCounts, WeightsCounts
@@ -187,13 +187,16 @@ def _zero_shot(grid: Grid, arm: Arm) -> ZeroShot | None:
     configs = [arm.settings(config) for config in grid.settings.values()]
     snapshot = {config.snapshot for config in configs}
     as_it_is = all(config.pretrained and config.n_transfer is None for config in configs)
-    if not as_it_is or len(snapshot) != 1 or not (grid.datasets_url and has_blimp(grid.datasets_url)):
+    if not as_it_is or len(snapshot) != 1:
         return None
+    step, found = snapshot.pop(), ZeroShot({})
     try:
-        return kept_blimp(grid.store, arm.checkpoint, grid.datasets_url, snapshot.pop())
+        if grid.datasets_url and has_blimp(grid.datasets_url):
+            found = kept_blimp(grid.store, arm.checkpoint, grid.datasets_url, step) or found
     except InputError as error:  # of files that no fine-tune reads
         logger().warning("no BLiMP on the leaderboard: %s", error)
-        return None
+    harness = kept_harness(grid.store, arm.checkpoint) if step is None else {}
+    return dataclasses.replace(found, percent={**found.percent, **harness})
 
 
 def _fingerprints(datasets_url: str, wanted: list[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tasks.tracking.tracker import Tracker
 
 _MEASURES = (
     *("ngrams", "baseline", "evaluation", "zero-shot", "blimp", "held-out", "prompted", "overlap", "speed", "written"),
-    *("ngram-floor", "graph", "vectors", "mentions", "grounded", "kagnet"),
+    *("ngram-floor", "harness", "graph", "vectors", "mentions", "grounded", "kagnet"),
 )
 _TRACKED = ("pretrain", "finetune", "adapt", "vectors", "kagnet")
 _WORLDS = "storyworld"

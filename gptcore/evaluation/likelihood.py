@@ -31,6 +31,9 @@ from gptcore.objectives.objective import exponential
 from gptcore.text.tokenizer import Specials, Tokenizer
 from gptcore.text.word_edges import set_apart
 
+Pairs = Sequence[tuple[Sequence[int], Sequence[int]]]
+"""Each a context and its continuation, as ids."""
+_Score = Callable[[Tensor, Tensor], Tensor]  # of logits [N, V] and the ids [N] that stand there, numbers [N]
 _BATCH_TOKENS = 4096  # of one forward pass
 _CPU_LOGITS = 1 << 22  # numbers held at once (16 MB): whole, a batch's would be 660 MB at V = 40,478
 _GPU_LOGITS = 1 << 28
@@ -58,6 +61,8 @@ class NetworkLikelihood:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model = model.to(self._device).eval()
         self.n_vocab = model.config.n_vocab
+        self.longest = model.config.n_ctx
+        """Ids of the longest continuation that is scored whole."""
 
     def log_probabilities(self, sequences: Sequence[Sequence[int]], progress: Progress = quiet) -> Floats:
         """Sum of log P(id | the ids before it) over every id of a sequence but its first, in nats: float64 [N].
@@ -75,9 +80,7 @@ class NetworkLikelihood:
         np.add.at(totals, owners, self._scores(windows, [1] * len(windows), progress, _log_probability)[0])
         return totals
 
-    def continuations(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Progress = quiet
-    ) -> tuple[Floats, Ints]:
+    def continuations(self, pairs: Pairs, progress: Progress = quiet) -> tuple[Floats, Ints]:
         """Sum of log P(id | the ids before it) over the continuation of each (context, continuation), in nats.
 
         A pair too long for the model loses its beginning, the text farthest from what is scored. The first id of a
@@ -91,19 +94,15 @@ class NetworkLikelihood:
         (sums,) = self._scores(windows, firsts, progress, _log_probability)
         return sums, np.asarray(counts, dtype=np.int64)
 
-    def greedy_continuations(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Floats, Bools]:
+    def greedy_continuations(self, pairs: Pairs, progress: Progress = quiet) -> tuple[Floats, Bools]:
         """The sums of :meth:`continuations`, and whether greedy decoding gives each continuation; in one pass.
 
         :returns: float64 [N], and bool [N]: whether each of its ids is the likeliest one there.
         """
-
-        def is_other(logits: Tensor, targets: Tensor) -> Tensor:
-            return (logits.argmax(dim=-1) != targets).float()
-
-        sums, others = self._scores(*self._cut(pairs), quiet, _log_probability, is_other)
+        sums, others = self._scores(*self._cut(pairs), progress, _log_probability, _is_other)
         return sums, others == 0
 
-    def _cut(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Ints], list[int]]:
+    def _cut(self, pairs: Pairs) -> tuple[list[Ints], list[int]]:
         """What of each pair the model has positions for, and where in it the continuation begins (>= 1)."""
         windows, firsts = [], []
         for given, continuation in pairs:
@@ -119,7 +118,7 @@ class NetworkLikelihood:
         windows: Sequence[Ints],
         firsts: Sequence[int],
         progress: Progress,
-        *scores: Callable[[Tensor, Tensor], Tensor],
+        *scores: _Score,
     ) -> Floats:
         """What each window's ids from the one at ``firsts`` (>= 1) on add up to, in batches of like length.
 
@@ -135,9 +134,7 @@ class NetworkLikelihood:
         return sums
 
     @torch.inference_mode()
-    def _batch(
-        self, windows: Sequence[Ints], firsts: Ints, scores: Sequence[Callable[[Tensor, Tensor], Tensor]]
-    ) -> Floats:
+    def _batch(self, windows: Sequence[Ints], firsts: Ints, scores: Sequence[_Score]) -> Floats:
         tokens = np.zeros((len(windows), max(2, *map(len, windows))), dtype=np.int64)  # (B, T + 1)
         for row, window in enumerate(windows):
             tokens[row, : len(window)] = window
@@ -169,6 +166,11 @@ def network_likelihood(folder: str, pieces: Specials | None) -> NetworkLikelihoo
 def _log_probability(logits: Tensor, targets: Tensor) -> Tensor:
     """Log-probability of each id, in nats: [N]."""
     return -F.cross_entropy(logits, targets, reduction="none")
+
+
+def _is_other(logits: Tensor, targets: Tensor) -> Tensor:
+    """1 where another id than the one that stands there is the likeliest, else 0: [N]."""
+    return (logits.argmax(dim=-1) != targets).float()
 
 
 _MASKED_TOKENS = 8192  # of one forward pass
@@ -204,33 +206,49 @@ class PseudoLikelihood:
                 owners.append(owner)
         totals = np.zeros(len(sequences))
         if windows:
-            np.add.at(totals, owners, self._scores(windows, progress))
+            np.add.at(totals, owners, self._scores(windows, [0] * len(windows), progress)[0])
         return totals
 
-    def _scores(self, windows: Sequence[Ints], progress: Progress) -> Floats:
-        """The score of each window; each of its pieces is masked in a copy of its own."""
-        scores, done = np.zeros(len(windows)), 0
-        lengths = np.asarray([len(window) for window in windows])
+    def greedy_continuations(self, pairs: Pairs, progress: Progress = quiet) -> tuple[Floats, Bools]:
+        """The pseudo-log-likelihood of each continuation, between its context and [SEP], in nats.
+
+        The context is seen and not scored. A pair too long for the encoder loses its beginning.
+
+        :returns: float64 [N], and bool [N]: whether each piece is the likeliest one in its own mask.
+        """
+        windows = [np.asarray([*context, *ids][-self.longest :], dtype=np.int64) for context, ids in pairs]
+        firsts = [max(0, len(window) - len(ids)) for window, (_, ids) in zip(windows, pairs, strict=True)]
+        sums, others = self._scores(windows, firsts, progress)
+        return sums, others == 0
+
+    def _scores(self, windows: Sequence[Ints], firsts: Sequence[int], progress: Progress) -> Floats:
+        """What the pieces from ``firsts`` on add up to, each masked in a copy of its own: [2, windows].
+
+        The log-probabilities, and how many pieces are not the likeliest ones.
+        """
+        scores, done = np.zeros((2, len(windows))), 0
+        lengths = np.asarray([len(window) for window in windows], dtype=np.int64)
         for rows in by_length(lengths, _COPIES):
+            masked = [np.arange(firsts[row], lengths[row]) for row in rows]
             copies = np.concatenate(
-                [np.stack([np.full(lengths[row], row), np.arange(lengths[row])]) for row in rows], 1
+                [np.stack([np.full_like(places, row), places]) for row, places in zip(rows, masked, strict=True)], 1
             )
             width = int(lengths[rows].max()) + 2
             per_batch = max(1, _MASKED_TOKENS // width)
             for at in range(0, copies.shape[1], per_batch):
                 owner, place = copies[:, at : at + per_batch]
-                np.add.at(scores, owner, self._batch(windows, owner, place, width))
+                np.add.at(scores, (slice(None), owner), self._batch(windows, owner, place, width))
             done += len(rows)
             progress(done, len(windows))
         return scores
 
     @torch.inference_mode()
     def _batch(self, windows: Sequence[Ints], owner: Ints, place: Ints, width: int) -> Floats:
-        """Log-probabilities [B] of the pieces at ``place`` of the windows ``owner``, each masked in its own copy."""
+        """Both numbers [2, B] of the pieces at ``place`` of the windows ``owner``, each masked in its own copy."""
         texts = [windows[window] for window in owner]
         targets = torch.tensor([text[at] for text, at in zip(texts, place, strict=True)], device=self._device)
-        logits = self._encoder.hidden_word_scores(texts, place.tolist(), self._pieces, width)  # (B, V)
-        return _log_probability(logits.float(), targets).double().cpu().numpy()
+        logits = self._encoder.hidden_word_scores(texts, place.tolist(), self._pieces, width).float()  # (B, V)
+        return torch.stack([score(logits, targets) for score in (_log_probability, _is_other)]).double().cpu().numpy()
 
 
 def encoder_likelihood(folder: str, pieces: Specials | None) -> PseudoLikelihood:

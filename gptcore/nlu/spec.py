@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 OwnFormat = Literal["tsv", "csv", "jsonl", "json", "parquet", "arrow", "xlsx"]
 """What a user's own rows may lie in."""
-Format = OwnFormat | Literal["race", "squad", "conll", "commonsense", "fewrel", "open-entity"]
+Format = OwnFormat | Literal["race", "squad", "conll", "commonsense", "fewrel", "open-entity", "superglue"]
 Metric = Literal[
     "accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman", "span_f1", "exact_match", "entity_f1"
 ]

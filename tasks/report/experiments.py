@@ -57,13 +57,14 @@ def show_experiments(tracker: Tracker) -> None:
     record_beside(tracker, board)
     newest = next((row.own_tasks for row in board.rows if row.kind == "ours"), [])  # who has just made them looks
     first = {_BY_AVERAGE: _NUMBERS[_BY_AVERAGE], **_widths([*newest, *board.own_tasks])}
-    numbers = {**first, **_NUMBERS, **_widths(board.zero_shot[:1])}  # those that some row has
+    numbers = {**first, **_NUMBERS, **_widths(board.untrained)}  # those that some row has
     told = {row.suite: row.differs for row in board.rows}
     for run in tracker.search(EXPERIMENT, {"kind": "ours"}):
         if (words := told.get(run.data.tags["suite"], "")) != run.data.tags.get("differs", ""):
             tracker.client.set_tag(run.info.run_id, "differs", words)
     columns = {**numbers, **LEADERBOARD_PAGE.columns, **({tag("differs"): 200} if any(told.values()) else {})}
-    views = [dataclasses.replace(LEADERBOARD_PAGE, columns=columns), *([BLIMP_PAGE] if board.zero_shot else [])]
+    views = [dataclasses.replace(LEADERBOARD_PAGE, columns=columns)]
+    views += [BLIMP_PAGE] if BLIMP in board.zero_shot else []
     others = ""
     if own := board.own_tasks:
         views.append(View(OWN_VIEW, "Own tasks", LEADERBOARD_PAGE.where, metric((newest or own)[0]), _widths(own)))
@@ -82,7 +83,7 @@ def _description(board: Leaderboard, here: str, others: str) -> str:
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if is_paper(row)]
-    header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.zero_shot[:1]))
+    header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.untrained))
     rows = [(row.told + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - {others} - {_best(board, ours, paper)}"
@@ -100,4 +101,4 @@ def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
 
 def _texts(row: Row, board: Leaderboard) -> list[str]:
     texts = board.record(row)
-    return [texts[column] for column in ("average", *SCORES, *board.zero_shot[:1])]
+    return [texts[column] for column in ("average", *SCORES, *board.untrained)]

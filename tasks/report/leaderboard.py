@@ -18,6 +18,7 @@ from gptcore.nlu.published import PUBLISHED
 from gptcore.nlu.registry import BEYOND, COLUMNS, REGISTRY, TASK_OF_COLUMN
 from gptcore.nlu.spec import METRIC_TITLES, Metric
 from tasks.report.rows import Row, is_paper, label_of, one_decimal, split_of
+from tasks.report.score import HARNESS
 from tasks.report.table import Table
 
 Format = Literal["table", "markdown", "csv"]
@@ -51,7 +52,13 @@ class Leaderboard:
     @property
     def zero_shot(self) -> list[str]:
         """The zero-shot columns that any of our rows has; where none has one there are none."""
-        return [column for column in ZERO_SHOT if any(column in row.zero_shot for row in self._scored)]
+        there = {column for row in self._scored for column in row.zero_shot}
+        return [*(column for column in ZERO_SHOT if column in there), *sorted(there - {*ZERO_SHOT})]
+
+    @property
+    def untrained(self) -> list[str]:
+        """The zero-shot columns without BLiMP's single fields."""
+        return [column for column in self.zero_shot if column not in ZERO_SHOT[1:]]
 
     @property
     def own_tasks(self) -> list[str]:
@@ -211,7 +218,9 @@ class Leaderboard:
                 f"bag of words of {', '.join(places)}: the sentence that shares the rarest words with the question, or "
                 "the phrases that are entities in the train rows"
             )
-        if self.zero_shot:
+        if self.untrained and self.untrained != [BLIMP]:
+            yield f"{HARNESS}TASK/METRIC: of the checkpoint itself, x 100, by lm-evaluation-harness; in no average"
+        if BLIMP in self.zero_shot:
             yield (
                 f"{BLIMP}: of the checkpoint itself, without fine-tuning: accuracy x 100 on minimal pairs, the mean of "
                 f"its {len(ZERO_SHOT) - 1} fields (chance: 50); in no average"

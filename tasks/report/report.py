@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from gptcore import __version__
 from gptcore.base.errors import InputError
 from gptcore.base.files import sha256_json, write_bytes_atomic
-from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS
 from tasks.report.card import data_address
 from tasks.report.differences import side_by_side
@@ -146,7 +145,7 @@ def _scores(board: Leaderboard, rows: Sequence[Row]) -> _Table:
     columns = [*rows, *floors, *(row for row in board.rows if is_paper(row))]
     head = [("the paper", "test rows") if is_paper(row) else (row.name, row.differs) for row in columns]
     records = [board.record(row, nothing="") for row in columns]
-    names = [*board.own_tasks, *COLUMNS, *(_TOTALS if len(board.tasks) > 1 else ()), *board.zero_shot[:1], "seeds"]
+    names = [*board.own_tasks, *COLUMNS, *(_TOTALS if len(board.tasks) > 1 else ()), *board.untrained, "seeds"]
     lines = []
     for name in names:
         texts = [record[name] for record in records]
@@ -154,7 +153,7 @@ def _scores(board: Leaderboard, rows: Sequence[Row]) -> _Table:
         cells = list(zip(texts, best, strict=True))
         splits = split_of({row.name: row.cells[name] for row in rows if name in row.cells}).partition(",")[0]
         if any(texts[: len(rows)]):
-            lines.append(_Line(name, splits, cells, name in (*_TOTALS, BLIMP, "seeds")))
+            lines.append(_Line(name, splits, cells, name in (*_TOTALS, *board.untrained, "seeds")))
     return _Table(head, lines)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,10 @@ from gptcore.nlu.registry import TaskSpec
 from tasks.store.counts import DatasetCounts
 
 _STDERR = "_stderr"
+HARNESS = "lm-eval/"
+"""How the columns of lm-evaluation-harness begin: lm-eval/TASK/METRIC."""
+_FRACTIONS = ("acc", "acc_norm", "exact_match", "f1", "mcc")  # the harness' metrics that are columns
+_NO_COLUMN = re.compile(r"[^\w./ -]")  # characters that MLflow takes in no metric's name
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,33 @@ class ZeroShot:
 
     percent: dict[str, float]
     """Zero-shot column -> accuracy x 100."""
-    digest: str
-    """Digest of the `blimp` artifact in the store."""
+    digest: str = ""
+    """Digest of the `blimp` artifact in the store; empty: there is none."""
 
 
 def zero_shot_of(digest: str, counts: Mapping[str, Any]) -> ZeroShot:
     """The columns of a `blimp` artifact, from its manifest's counts (fractions)."""
     percent = {BLIMP: counts["score"], **{f"{BLIMP}/{field}": score for field, score in counts["fields"].items()}}
     return ZeroShot(_percent(percent), digest)
+
+
+def harness_columns(manifests: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The columns of artifacts of the stage `harness`, x 100, from their manifests, the newest first.
+
+    Of all rows alone, and without the tasks that a group among them has.
+    """
+    whole = [made for made in manifests if made["config"]["limit"] is None]
+    parts = {item["digest"] for made in whole if "group" in made["config"] for item in made["inputs"].values()}
+    columns: dict[str, float] = {}
+    for made in (made for made in whole if made["digest"] not in parts):
+        settings, shots = made["config"], made["config"]["num_fewshot"]
+        for name, value in made["counts"]["results"].items():
+            metric, _, how = name.partition(",")
+            if metric in _FRACTIONS:
+                words = [settings.get("group") or settings["task"], metric, how if how != "none" else ""]
+                words.append("" if shots is None else f"{shots}-shot")
+                columns.setdefault(HARNESS + _NO_COLUMN.sub("_", "/".join(filter(None, words))), 100 * value)
+    return columns
 
 
 def score_of(

@@ -31,7 +31,7 @@ from gptcore.nlu.registry import COLUMNS, REGISTRY, columns_of
 from tasks.report.differences import chosen_on_of, told_apart
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.rows import Cell, Kind, Row, is_paper, label_of, published_rows, split_of
-from tasks.report.score import Score, ZeroShot
+from tasks.report.score import HARNESS, Score, ZeroShot
 from tasks.store.artifact import canonical
 from tasks.store.state import SERVED, can_write, state_folder
 from tasks.tracking.tracker import Run, Tracker
@@ -180,7 +180,7 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
     without_tuning = _printed(zero_shot.percent) if zero_shot else {}
     errors = {f"{column}/stderr": cell.stderr for column, cell in kept.cells.items()}
     run.log_results({**_printed(kept.percent), **parts, **without_tuning, **errors})
-    if zero_shot:
+    if zero_shot and zero_shot.digest:
         run.set_tags({"zero_shot_digest": zero_shot.digest})
     exact = {name: {**dataclasses.asdict(cell), "percent": kept.percent[name]} for name, cell in kept.cells.items()}
     run.set_tags({f"{_CELL}{column}": json.dumps(cell) for column, cell in exact.items()})
@@ -198,6 +198,19 @@ def record_row(run: Run, row: Row, zero_shot: ZeroShot | None = None) -> Row:
         glue_parts={**whole.glue_parts, **row.glue_parts},
         split=split_of(cells) or whole.split,
     )
+
+
+def record_harness(checkpoint: str, percent: Mapping[str, float]) -> None:
+    """Put the harness' columns of a checkpoint on the rows of fine-tunes that start from it as it is.
+
+    :param checkpoint: its digest.
+    """
+    tracker = Tracker()
+    there = tracker.served or _state(tracker.uri) is not None  # a database is not made for this
+    for run in tracker.search(EXPERIMENT, {"kind": "ours"}, {"checkpoint": checkpoint}) if there else ():
+        if not any(name.endswith((".n_transfer", ".snapshot")) for name in run.data.params):
+            for column, value in _printed(percent).items():
+                tracker.client.log_metric(run.info.run_id, column, value)
 
 
 def _rests_on_more(run: Run, task: str, row: Row) -> bool:
@@ -227,7 +240,7 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
         percent={c: v for c in columns if (v := exact.get(c, metrics.get(c))) is not None},
         cells=cells,
         glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
-        zero_shot={column: metrics[column] for column in ZERO_SHOT if column in metrics},
+        zero_shot={name: value for name, value in metrics.items() if name in ZERO_SHOT or name.startswith(HARNESS)},
         split=split_of(cells) or row.split,
     )
 

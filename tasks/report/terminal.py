@@ -75,7 +75,7 @@ class _Column:
 
 
 def _column(board: Leaderboard, row: Row) -> _Column:
-    lines = (*COLUMNS, "average", "glue", *board.own_tasks, *board.zero_shot[:1], "seeds")
+    lines = (*COLUMNS, "average", "glue", *board.own_tasks, *board.untrained, "seeds")
     record = board.record(row, nothing="")
     return _Column(row, {line: record[line] for line in lines})
 
@@ -99,7 +99,7 @@ def _chosen(board: Leaderboard, width: int) -> tuple[list[_Column], list[Row]]:
 
 
 def _wide(board: Leaderboard, rows: Sequence[Row]) -> int:
-    names = max(map(len, (*COLUMNS, *board.own_tasks, "average"))) + _GAP + len("dev/test")
+    names = max(map(len, (*COLUMNS, *board.own_tasks, *board.untrained, "average"))) + _GAP + len("dev/test")
     return names + sum(_GAP + _column(board, row).width for row in rows) + _GAP
 
 
@@ -124,8 +124,9 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
         table.add_row(name, "", *_numbers(suites, name))
     for name in board.own_tasks:
         table.add_row(name, Text(_splits(suites, name), "dim"), *_numbers(suites, name))
-    if any(suite.texts.get(BLIMP) for suite in ours):
-        table.add_row(BLIMP, "", *_numbers(suites, BLIMP))
+    for name in board.untrained:
+        if any(suite.texts[name] for suite in ours):
+            table.add_row(name, "", *_numbers(suites, name))
     table.add_row("seeds", "", *(Text(suite.texts["seeds"], "dim") for suite in suites))
     return table
 

@@ -20,7 +20,7 @@ from gptcore.families import recorded_family
 from gptcore.nlu.blimp import BLIMP, PARADIGMS, blimp_fingerprint, read_paradigm
 from gptcore.text.tokenizer import Tokenizer
 from tasks.jobs.parallel import partition_map
-from tasks.report.score import ZeroShot, zero_shot_of
+from tasks.report.score import ZeroShot, harness_columns, zero_shot_of
 from tasks.stages.corpus import ORDERS, SMALL, local_shards
 from tasks.stages.stage import STAGE_OPTIONS, build, recipe_of
 from tasks.store.artifact import Artifact, Recipe
@@ -180,6 +180,12 @@ def kept_blimp(store: Store, checkpoint: Artifact, datasets_url: str, step: int 
     """
     scored = store.find(_blimp(checkpoint, datasets_url, None, step))
     return None if scored is None else zero_shot_of(scored.digest, store.manifest(scored)["counts"])
+
+
+def kept_harness(store: Store, checkpoint: Artifact) -> dict[str, float]:
+    """The leaderboard's columns of what the store holds of lm-evaluation-harness on a checkpoint, x 100."""
+    made = (record.manifest for record in store.newest("harness"))
+    return harness_columns(each for each in made if each["inputs"]["checkpoint"]["digest"] == checkpoint.digest)
 
 
 def check_blimp(store: Store, datasets_url: str) -> None:

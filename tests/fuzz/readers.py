@@ -61,6 +61,8 @@ from tests.gptcore.papers.prompting.test_prompt_files import XML
 from tests.gptcore.test_library import bert
 from tests.gptcore.test_one_table import in_chunks, saved
 from tests.gptcore.test_passages import conll, squad
+from tests.gptcore.test_superglue import ROWS as SUPERGLUE
+from tests.gptcore.test_superglue import write as superglue_rows
 from tests.gptcore.tiny_blimp import write_blimp
 from tests.gptcore.tiny_glue import save_model, tokenizer, write_test_files
 from tests.tasks.stores import verify
@@ -271,6 +273,10 @@ def _passages(folder: Path) -> None:
     squad(folder, [{"context": "Anna went to the mill.", "qas": asked}], "train-v2.0.json")
 
 
+def _superglue(folder: Path) -> None:
+    superglue_rows(folder, "multirc", SUPERGLUE["multirc"], "train.jsonl")
+
+
 def _read_beyond(name: str) -> Callable[[Path], object]:
     return lambda folder: load_task(name, str(folder), "train")
 
@@ -347,6 +353,7 @@ READERS: dict[str, Reader] = {
     "pronouns": Reader(_pronouns, lambda folder: exhaust(read_dprd(str(folder), "test"))),
     "texts of prompts": Reader(_prompted, _read_prompted),
     "questions with passages": Reader(_passages, _read_beyond("squad2")),
+    "answers to passages": Reader(_superglue, _read_beyond("multirc")),
     "tagged words": Reader(lambda folder: conll(folder, TAGGED), _read_beyond("conll2003")),
     "minimal pairs": Reader(lambda folder: write_blimp(str(folder), pairs=1), _minimal_pairs),
     "rows that no task describes": Reader(_undescribed, _guessed),

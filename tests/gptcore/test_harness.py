@@ -235,7 +235,7 @@ def test_a_tokenizer_of_another_model_is_refused(folders: Folders, tmp_path: Pat
 
 def test_an_answer_without_room_is_refused(model: HarnessModel) -> None:
     """Cut, it would be likelier than a shorter one."""
-    with pytest.raises(InputError, match=r"tokens, expected n_ctx = 32 or fewer"):
+    with pytest.raises(InputError, match=r"tokens, expected 32 or fewer"):
         model.loglikelihood([Request("the cat", " the dog ran" * 40)])
 
 
@@ -244,7 +244,7 @@ def test_stops_are_found_as_a_vocabulary_of_words_writes_them(monkeypatch: pytes
     monkeypatch.setattr("gptcore.evaluation.harness.Tokenizer.load", lambda _: words)
     monkeypatch.setattr("gptcore.evaluation.harness.generate_ids", lambda *_, **__: [words.encode("Yes.\nWho: ran?")])
     shape = ModelConfig(n_vocab=words.n_vocab, n_ctx=32, n_layer=1, n_head=2, n_embd=16, n_inner=32)
-    monkeypatch.setattr("gptcore.evaluation.harness.load_language_model", lambda _: GPT(shape))
+    monkeypatch.setattr("gptcore.evaluation.harness.load_model", lambda _: GPT(shape))
     model = HarnessModel("m", "t")
     for stop, expected in (("\n\n", "yes ."), ("Who:", "yes .\n"), ("never", "yes .\nwho : ran ?")):
         assert model.generate_until([Request("the dog", {"until": [stop]})]) == [expected]

@@ -19,6 +19,7 @@ from gptcore.nlu.readers.mentions import read_fewrel, read_open_entity
 from gptcore.nlu.readers.own_files import read_own
 from gptcore.nlu.readers.parquet import arrow_files, read_parquet
 from gptcore.nlu.readers.passages import read_squad
+from gptcore.nlu.readers.superglue import read_superglue
 from gptcore.nlu.readers.tagged import read_conll
 from gptcore.nlu.readers.text_files import READERS, passage_names
 from gptcore.nlu.registry import BEYOND, REGISTRY, Format, Source, TaskSpec, task_spec
@@ -29,6 +30,7 @@ _WHOLE_READERS: dict[Format, Callable[[TaskSpec, str, str, str], Iterator[Exampl
     "commonsense": read_commonsense,
     "fewrel": read_fewrel,
     "open-entity": read_open_entity,
+    "superglue": read_superglue,
 }
 """Format -> the examples of a file, where these are more than a row of columns."""
 
