@@ -21,7 +21,8 @@ from gptcore.nlu.registry import COLUMNS
 from tasks.report.card import data_address
 from tasks.report.differences import side_by_side
 from tasks.report.figures import loss_curve
-from tasks.report.leaderboard import Leaderboard, best_of_ours
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.paired import compare_rows
 from tasks.report.rows import Kind, Row, is_paper, split_of
 from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard, written_at
 from tasks.report.table import grid, rendered
@@ -45,6 +46,7 @@ def write_report(tracker: Tracker, out: Path) -> Path:
     """
     if out.suffix != ".html":  # an earlier report is replaced, and nothing else
         raise InputError(f"--out: found '{out}', expected a file NAME.html")
+    compare_rows(tracker)
     board = read_leaderboard(tracker)
     runs = {run.data.tags["suite"]: run for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
     if not any(row.kind == "ours" for row in board.rows):
@@ -113,7 +115,7 @@ def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[
         title="Leaderboard of gptmill",
         lead=f"{lead}{synthetic}.",
         tables=[_scores(board, ours[part]) for part in parts],
-        notes=board.explained(),
+        notes=board.explained(bold=True),
         figures=figures,
         differing=[(ours[part], [(name, values[part]) for name, values in lines]) for part in parts if lines],
         origins=[(row.name, list(_origin(row, runs[row.suite]))) for row in ours],
@@ -130,7 +132,7 @@ class _Line(NamedTuple):
     rows: str
     """The splits of ours."""
     cells: Sequence[tuple[str, bool]]
-    """Text, and whether it is the best of ours."""
+    """Text, and whether it is bold (:meth:`Leaderboard.bold`)."""
     total: bool
 
 
@@ -150,7 +152,7 @@ def _scores(board: Leaderboard, rows: Sequence[Row]) -> _Table:
     lines = []
     for name in names:
         texts = [record[name] for record in records]
-        best = best_of_ours(columns, texts) if name != "seeds" else [False] * len(columns)
+        best = board.bold(name, columns, texts) if name != "seeds" else [False] * len(columns)
         cells = list(zip(texts, best, strict=True))
         splits = split_of({row.name: row.cells[name] for row in rows if name in row.cells}).partition(",")[0]
         if any(texts[: len(rows)]):

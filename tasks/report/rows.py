@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from gptcore.nlu.metrics import glue_average
 from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow
@@ -43,11 +44,20 @@ class Cell:
     network: float | None = None
     """The median over seeds without the words and n-grams that are counted beside the network, in per cent; None: none
     are."""
+    deviation: float = 0.0
+    """Standard deviation over seeds, in per cent; 0: of one seed, or made before it was kept."""
+    answers: tuple[str, ...] = ()
+    """Addresses of the seeds' answers to the scored rows; none: not all are kept."""
 
     @property
     def own_select(self) -> str:
         """FinetuneConfig.select of an own task; empty for the twelve."""
         return (self.own_settings.rpartition(" ")[0] or "dev") if self.own_settings else ""
+
+    @property
+    def error(self) -> float:
+        """Standard error of the number over rows and seeds together, in per cent."""
+        return math.hypot(self.stderr or 0.0, self.deviation / math.sqrt(self.seeds))
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,8 @@ class Row:
     """Addresses of the row's fine-tuned models, as far as MLflow was asked for them (``read_rows``)."""
     floors: Mapping[str, str] = field(default_factory=dict)
     """Leaderboard column -> the best of several baselines, by name."""
+    certain: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Leaderboard column, or "average" -> what :func:`tasks.report.paired.compare_rows` has found of its number."""
 
     @property
     def told(self) -> str:
