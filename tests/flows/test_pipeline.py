@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter
 from prefect.client.schemas.sorting import FlowRunSort
+from statsmodels.stats.contingency_tables import mcnemar
 
 from flows.cli.main import main
 from flows.finetune import finetune
@@ -25,13 +27,16 @@ from flows.trainings.leaderboard import score_tasks
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.config import preset_named
+from gptcore.evaluation.comparison import LEVEL
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import task_spec
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.launch import JobDiverged
+from tasks.report import paired
 from tasks.report.card import shown
 from tasks.report.leaderboard import Leaderboard
+from tasks.report.paired import compare_rows
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
 from tasks.stages.pretrain import PretrainRequest
@@ -45,6 +50,8 @@ from tests.flows.world import OVERRIDES, TASKS, changed, run_pipeline, with_blim
 from tests.tasks.stores import verify
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
+
+PAIRS = (((True, True), (True, False)), ((False, True), (False, False)))
 
 
 def run(
@@ -437,3 +444,61 @@ def test_a_form_for_a_task_without_data_says_what_is_there(world: tuple[str, str
         chosen_tasks(["rte"], str(tmp_path))
     with pytest.raises(InputError, match="no dataset found"):
         chosen_tasks([], str(tmp_path / "SST-2"))
+
+
+def right(address: str) -> dict[str, bool]:
+    """Of each row of a file of answers, whether it is right."""
+    lines = map(json.loads, Path(address).read_text(encoding="utf-8").splitlines())
+    return {line["row"]: line["prediction"] == line["label"] for line in lines}
+
+
+def test_a_row_keeps_what_differs_for_certain_from_the_best_floor_and_the_best_row(
+    world: tuple[str, str], store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Model, other model and best floor have answered the same rows, and McNemar's test is statsmodels'."""
+    whole = {"max_eval_rows": None, "lr": 0.002}
+    board = run(world, store, scratch=True, finetune=whole)
+    kept = {row.suite: row for row in read_leaderboard().rows if row.kind == "ours"}
+    ours = [row for row in board.rows if row.kind == "ours"]
+    assert len(ours) == 2
+    for task in TASKS:
+        (best,) = (row for row in ours if "best" not in row.certain[task])
+        assert best.percent[task] == max(row.percent[task] for row in ours)
+        floor = board.floor(best, task)
+        assert floor is not None
+        for row in ours:
+            assert row.certain == kept[row.suite].certain
+            found = row.certain[task]
+            for name, other in {"floor": floor, "best": best}.items():
+                if other is row:
+                    continue
+                mine, theirs = (right(*each.cells[task].answers) for each in (row, other))
+                assert mine.keys() == theirs.keys()
+                table = [[sum((mine[r], theirs[r]) == pair for r in mine) for pair in line] for line in PAIRS]
+                assert found[name] == pytest.approx(mcnemar(table, exact=True).pvalue)
+            assert found["level"] == (row is best or found["best"] >= LEVEL), "two rows: nothing to correct"
+            assert board.is_low(row, task) == (row.percent[task] <= floor.percent[task] or found["floor"] >= LEVEL)
+    assert {row.certain["average"]["level"] for row in ours} >= {True}
+    assert main(["leaderboard", "--format", "markdown"]) == 0
+    assert "not told apart from it on the same rows (p >= 0.05, by Holm over rows)" in capsys.readouterr().out
+
+
+def test_what_was_compared_is_compared_again_for_other_answers_alone(
+    world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole: dict[str, Any] = {"max_eval_rows": None, "lr": 0.002}
+    run(world, store, scratch=True, finetune=whole)
+    asked: list[str] = []
+    real = paired._probability
+    monkeypatch.setattr(paired, "_probability", lambda column, pairs: asked.append(column) or real(column, pairs))
+    compare_rows(Tracker())
+    assert asked == []
+    seeds = run(world, store, ["sst2"], {"seeds": 2}, scratch=True, finetune=whole)
+    assert set(asked) == {"sst2", "average"}
+    cell = next(row for row in seeds.rows if row.kind == "ours").cells["sst2"]
+    assert (cell.seeds, len(cell.answers)) == (2, 2)
+    assert cell.deviation == pytest.approx((cell.high - cell.low) / 2**0.5)
+    sample = run(world, store, ["rte"], scratch=False)
+    row = next(row for row in sample.rows if row.kind == "ours")
+    assert "floor" not in row.certain["rte"]
+    assert any(line.startswith("not compared in some columns") and row.name in line for line in sample.explained())
