@@ -309,7 +309,7 @@ def best_of_ours(rows: Sequence[Row], texts: Sequence[str]) -> list[bool]:
     ours = [row.kind == "ours" for row in rows]
     scores = [float(text.partition("±")[0].rstrip(f"*{LOW}-") or "-inf") for text in texts]
     best = max((score for score, mine in zip(scores, ours, strict=True) if mine), default=0.0)
-    return [mine and sum(ours) > 1 and score == best for score, mine in zip(scores, ours, strict=True)]
+    return [mine and sum(ours) > 1 and score == best > float("-inf") for score, mine in zip(scores, ours, strict=True)]
 
 
 def _mean(row: Row, tasks: Sequence[str]) -> float | None:

@@ -24,6 +24,7 @@ from tasks.report.figures import loss_curve
 from tasks.report.leaderboard import Leaderboard
 from tasks.report.paired import compare_rows
 from tasks.report.rows import Kind, Row, is_paper, split_of
+from tasks.report.score_figure import draw_scores, embedded_scores
 from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard, written_at
 from tasks.report.table import grid, rendered
 from tasks.tracking.tracker import NOTE, Run, Tracker, scratch_folder
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _A_TABLE = 5  # rows of ours: as many columns as a printed page has room for
 _REPORTED = "reported"  # of a run: what its report was made of
+_PICTURE = "scores.png"
 _TOTALS = ("average", "glue")
 _CURVES = ("train/loss", "train/word_loss", "validation/loss")
 _COUNTED = ("bigram", "trigram")
@@ -51,7 +53,7 @@ def write_report(tracker: Tracker, out: Path) -> Path:
     runs = {run.data.tags["suite"]: run for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
     if not any(row.kind == "ours" for row in board.rows):
         raise InputError("report: found no row of ours on the leaderboard, expected one; make it: gptmill pipeline")
-    text = render(board, runs, list(_figures(tracker, runs.values())))
+    text = render(board, runs, list(_figures(tracker, runs.values())), embedded_scores(board))
     try:
         write_bytes_atomic(out, text.encode())
     except OSError as error:
@@ -60,7 +62,7 @@ def write_report(tracker: Tracker, out: Path) -> Path:
 
 
 def show_suite(run: Run, board: Leaderboard) -> None:
-    """Give a suite's own page what it reached, as its description, and two artifacts: its report, its numbers as CSV.
+    """Give a suite's own page what it reached, as its description, and artifacts: report, picture, numbers as CSV.
 
     That is what MLflow holds of it, on its own tasks alone, whichever calls scored them. Costs one call where they are
     as they were.
@@ -74,12 +76,15 @@ def show_suite(run: Run, board: Leaderboard) -> None:
     made = sha256_json([alone.records(), tags.get(COMMANDS)])
     if row.kind == "ours" and tags.get(_REPORTED) != made:
         with scratch_folder() as folder:
-            page = render(alone, {row.suite: whole}, list(_figures(run.tracker, [whole])))
+            picture = draw_scores(alone, folder / _PICTURE), data_address(folder / _PICTURE, "image/png")
+            page = render(alone, {row.suite: whole}, list(_figures(run.tracker, [whole])), picture)
             (folder / "report.html").write_text(page, encoding="utf-8")
             (folder / "scores.csv").write_text(f"{alone.render('csv')}\n", encoding="utf-8")
             run.tracker.client.log_artifacts(run.run_id, str(folder))
     started = [line for line in tags.get(NOTE, "").splitlines() if line.startswith("Prefect run: ")]
-    note = "\n\n".join([_described(alone, row), *started])
+    address = f"get-artifact?path={_PICTURE}&run_uuid={run.run_id}"  # as MLflow's page reads it
+    picture = [f"![The scores below as a picture]({address})"] if row.kind == "ours" else []
+    note = "\n\n".join([*picture, _described(alone, row), *started])
     if (tags.get(NOTE), tags.get(_REPORTED)) != (note, made):
         run.set_tags({NOTE: note, _REPORTED: made})
 
@@ -94,11 +99,16 @@ def _described(board: Leaderboard, row: Row) -> str:
     return f"On average: {beside}.\n\n{body}" if beside else body
 
 
-def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[tuple[str, str]]) -> str:
+def render(
+    board: Leaderboard,
+    runs: Mapping[str, MlflowRun],
+    figures: Sequence[tuple[str, str]],
+    picture: tuple[str, str] | None = None,
+) -> str:
     """The page as HTML.
 
     :param runs: suite -> its run, of our rows.
-    :param figures: caption and address (``data:``) of each curve.
+    :param figures: caption and address (``data:``) of each curve, ``picture``: of the scores, which opens the page.
     """
     board = board.beside_the_paper()
     ours = sorted((r for r in board.rows if r.kind == "ours"), key=lambda r: -(r.average(board.tasks) or 0.0))
@@ -114,6 +124,7 @@ def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[
         "report.html",
         title="Leaderboard of gptmill",
         lead=f"{lead}{synthetic}.",
+        picture=picture,
         tables=[_scores(board, ours[part]) for part in parts],
         notes=board.explained(bold=True),
         figures=figures,

@@ -16,6 +16,7 @@ from tasks.report.differences import differences
 from tasks.report.leaderboard import Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper, label_of, one_decimal
 from tasks.report.score import Score
+from tasks.report.score_figure import embedded_scores
 from tasks.report.suites import EXPERIMENT, kept_row, written_at
 from tasks.report.table import Table, grid, rendered
 from tasks.tracking.tracker import Tracker
@@ -89,6 +90,10 @@ class ResultCard:
         settings = Table(("setting", "value"), list(self.settings.items()))
         first, links = self._rows()[0][1], linked(self.links)
         return rendered("result_card.md", card=self, first=first, links=links, settings=settings)
+
+    def picture(self) -> str:
+        """The scores as a picture, in Markdown."""
+        return "![{}]({})".format(*embedded_scores(self.board.only(self.tasks)))
 
     def average(self) -> str:
         """The first row's average and what it is over, of several tasks: "70.0 on average"."""
