@@ -31,9 +31,7 @@ NGRAM_FLOOR = "words and n-grams alone"
 _TEXTS = 3  # leading columns that are no numbers
 LOW = "°"
 """Marks a score that is not told apart from the best baseline's."""
-BOLD = (
-    f"bold: the best of ours, and what is not told apart from it on the same rows (p >= {LEVEL:g}, by Holm over rows)"
-)
+BOLD = f"bold: the best of ours, and what is not told apart from it on the same rows (p >= {LEVEL:g}, by Holm's method)"
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ class Leaderboard:
             yield f"{floor.name}, the best number that needs no network: {best}"
         if any(self.is_low(row, column) for row in ours for column in row.cells):
             yield f"{LOW}: below that, or not told apart from it by both answers to the same rows (p >= {LEVEL:g})"
-        if lacking := [row.name for row in ours if self._lacks(row)]:
+        if lacking := [row.name for row in ours if row.kind == "ours" and self._lacks(row)]:
             yield f"not compared in some columns, for lack of answers to the same rows: {', '.join(lacking)}"
         if any(cell.collapsed for cell in cells):
             yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
@@ -264,13 +262,8 @@ class Leaderboard:
         yield from published_notes(self.ordered)
 
     def _lacks(self, row: Row) -> bool:
-        """Whether a row of ours stands beside the best floor, or the best of ours, and is not compared with it."""
-        found = [(column, row.certain.get(column, {})) for column in row.cells if row.kind == "ours"]
-        return any(
-            ("floor" not in certain and self.floor(row, column))
-            or (certain.get("level") is False and "best" not in certain)
-            for column, certain in found
-        )
+        """Whether a row stands beside a baseline with which it is not compared."""
+        return any(self.floor_of(row, c) and "floor" not in row.certain.get(c, {}) for c in row.cells)
 
     def _own_protocols(self, task: str) -> list[str]:
         """How else than by default epochs of an own task were chosen: its own settings say so, not its row's."""

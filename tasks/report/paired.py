@@ -46,41 +46,41 @@ def compare_rows(tracker: Tracker) -> None:
                 groups.setdefault(str(board.data(row, column)), []).append((number, row))
         for group in groups.values():
             best = max(group, key=lambda each: each[0])[1]
-            found = {
-                row.suite: _beside(row, column, {"floor": board.floor(row, column), "best": best}) for _, row in group
-            }
-            others = {suite: certain["best"] for suite, certain in found.items() if "best" in certain}
-            level = {best.suite, *(suite for suite, p in holm(others).items() if p >= LEVEL)}
-            for _, row in group:
-                certain = found[row.suite] | ({"level": row.suite in level} if len(group) > 1 else {})
+            found = [(row, _beside(row, column, board.floor(row, column), best)) for _, row in group]
+            apart = holm({row.suite: certain["best"] for row, certain in found if "best" in certain})
+            for row, certain in found:
+                if len(group) > 1:
+                    certain["level"] = row is best or apart.get(row.suite, 0.0) >= LEVEL
                 if certain != row.certain.get(column, {}):
                     tracker.client.set_tag(runs[row.suite], f"{CERTAIN}{column}", json.dumps(certain))
 
 
-def _beside(row: Row, column: str, others: dict[str, Row | None]) -> dict[str, Any]:
+def _beside(row: Row, column: str, floor: Row | None, best: Row) -> dict[str, Any]:
     """The probabilities of a row's differences to others, and digests of the answers that they are of."""
     columns = {TASK_OF_COLUMN[c]: c for c in COLUMNS if c in row.cells} if column == "average" else {column: column}
     certain: dict[str, Any] = {}
-    for name, other in others.items():
+    for name, other in {"floor": floor, "best": best}.items():
         pairs = [[each.cells[c].answers for each in (row, other)] for c in columns.values()] if other else []
         if other is row or not pairs or not all(map(all, pairs)):
             continue
         kept, of = row.certain.get(column, {}), sha256_json(pairs)[:12]
         try:
-            p = kept[name] if kept.get(f"{name} of") == of else _probability(column, pairs)
+            certain[name] = kept[name] if kept.get(f"{name} of") == of else _probability(column, pairs)
+            certain[f"{name} of"] = of
         except InputError as error:
             logger().info("%s and its %s are not compared on %s: %s", row.name, name, column, error)
-            continue
-        certain |= {name: p, f"{name} of": of}
     return certain
 
 
 def _probability(column: str, pairs: list[list[tuple[str, ...]]]) -> float:
     differences = []
     for pair in pairs:
-        (spec, *_), *_ = sides = [[_opened(address) for address in side] for side in pair]
-        task, (one, other) = spec[0], ([path for _, path in side] for side in sides)
-        differences.append(compared(task, one, other, column if column in task.subsets else "", _REDRAWS))
+        one, other = ([_opened(address) for address in side] for side in pair)
+        task, whole = one[0][0], column == "average"
+        draws = whole or task.headline != "accuracy" or len(one) + len(other) > 2  # McNemar's test asks for none
+        files = ([path for _, path in side] for side in (one, other))
+        part = column if column in task.subsets else ""
+        differences.append(compared(task, *files, part=part, redraws=_REDRAWS if draws else 1))
     return average(differences).p if column == "average" else differences[0].p
 
 

@@ -16,10 +16,10 @@ from tasks.report.differences import differences
 from tasks.report.leaderboard import Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper, label_of, one_decimal
 from tasks.report.score import Score
-from tasks.report.score_figure import embedded_scores
+from tasks.report.score_figure import draw_scores
 from tasks.report.suites import EXPERIMENT, kept_row, written_at
 from tasks.report.table import Table, grid, rendered
-from tasks.tracking.tracker import Tracker
+from tasks.tracking.tracker import Tracker, scratch_folder
 
 _SHOWN = 10  # contenders; the others are a link away
 _PAPER = "paper"
@@ -93,7 +93,8 @@ class ResultCard:
 
     def picture(self) -> str:
         """The scores as a picture, in Markdown."""
-        return "![{}]({})".format(*embedded_scores(self.board.only(self.tasks)))
+        with scratch_folder() as folder:
+            return "![{}]({})".format(*draw_scores(self.board.only(self.tasks), folder))
 
     def average(self) -> str:
         """The first row's average and what it is over, of several tasks: "70.0 on average"."""

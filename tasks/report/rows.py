@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,11 +52,6 @@ class Cell:
     def own_select(self) -> str:
         """FinetuneConfig.select of an own task; empty for the twelve."""
         return (self.own_settings.rpartition(" ")[0] or "dev") if self.own_settings else ""
-
-    @property
-    def error(self) -> float:
-        """Standard error of the number over rows and seeds together, in per cent."""
-        return math.hypot(self.stderr or 0.0, self.deviation / math.sqrt(self.seeds))
 
 
 @dataclass(frozen=True)

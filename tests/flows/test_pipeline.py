@@ -480,7 +480,7 @@ def test_a_row_keeps_what_differs_for_certain_from_the_best_floor_and_the_best_r
             assert board.is_low(row, task) == (row.percent[task] <= floor.percent[task] or found["floor"] >= LEVEL)
     assert {row.certain["average"]["level"] for row in ours} >= {True}
     assert main(["leaderboard", "--format", "markdown"]) == 0
-    assert "not told apart from it on the same rows (p >= 0.05, by Holm over rows)" in capsys.readouterr().out
+    assert "not told apart from it on the same rows (p >= 0.05, by Holm's method)" in capsys.readouterr().out
 
 
 def test_what_was_compared_is_compared_again_for_other_answers_alone(

@@ -143,8 +143,8 @@ def test_a_suites_own_page_has_its_scores_and_its_report(tracker: Tracker, monke
         assert tags[COMMANDS] == COMMAND
         files = {file.path for file in tracker.client.list_artifacts(run.run_id)}
         assert files == {"report.html", "scores.csv", "scores.png"}
-        assert tags[NOTE].startswith(
-            f"![The scores below as a picture](get-artifact?path=scores.png&run_uuid={run.run_id})"
-        )
+        first, picture, *_ = tags[NOTE].split("\n\n")
+        assert first.startswith(f"On average: {run.opened_tags['mlflow.runName']} 71.2")
+        assert picture == f"![The scores below as a picture](get-artifact?path=scores.png&run_uuid={run.run_id})"
         monkeypatch.setattr(type(run), "set_tags", lambda *_: pytest.fail("written again"))
         show_suite(run, board)

@@ -157,7 +157,7 @@ def test_what_is_level_with_the_best_is_bold_on_a_terminal_and_in_markdown() -> 
     ]
     terminal = shown(*rows, terminal=True)
     assert [f"\x1b[1m{69 - n}.0" in "\n".join(terminal) for n in range(-1, 2)] == [True, True, False]
-    line = "bold: the best of ours, and what is not told apart from it on the same rows (p >= 0.05, by Holm over rows)"
+    line = "bold: the best of ours, and what is not told apart from it on the same rows (p >= 0.05, by Holm's method)"
     assert line in " ".join(re.sub(r"\x1b\[[0-9;]*m", "", " ".join(terminal)).split())
     assert not any("bold" in text for text in shown(*rows)), "a pipe has none"
     board = Leaderboard(tuple(rows))
