@@ -81,13 +81,8 @@ class Leaderboard:
         """The best baselines of each set of rows that any of ``rows`` was scored on; else the newest."""
         return [floor for floor in self.floors if any(row.same_rows(floor) for row in rows)] or self.floors[:1]
 
-    def floor_of(self, row: Row, column: str) -> tuple[float, str] | None:
-        """The best baseline on the rows that a score is on, in per cent, and its name; None: there is none."""
-        floor = self.floor(row, column)
-        return (floor.percent[column], floor.floors[column]) if floor else None
-
-    def floor(self, row: Row, column: str) -> Row | None:
-        """The row of :attr:`floors` that a score is to be compared with."""
+    def floor_of(self, row: Row, column: str) -> Row | None:
+        """The best baselines on the rows that a score is on; None: there are none."""
         data = self.data(row, column)
         return next((each for each in self.floors if column in each.percent and data == self.data(each, column)), None)
 
@@ -114,15 +109,23 @@ class Leaderboard:
         """Whether a score of ours is not above the best baseline, or not told apart from it by the answers of both."""
         if row.kind != "ours" or column not in row.cells or (floor := self.floor_of(row, column)) is None:
             return False
-        return row.percent[column] <= floor[0] or row.certain.get(column, {}).get("floor", 0.0) >= LEVEL
+        return row.percent[column] <= floor.percent[column] or row.certain.get(column, {}).get("floor", 0.0) >= LEVEL
 
     def bold(self, column: str, rows: Sequence[Row], texts: Sequence[str]) -> list[bool]:
-        """Whether each of the cells in one column is of what :data:`BOLD` says; the best of ours where none is known.
+        """Whether each of the cells in one column is of what :data:`BOLD` says; where none was compared, the best of
+        several rows of ours.
 
         :param texts: what stands in the column, a text a row.
         """
         level = [row.certain.get(column, {}).get("level") for row in rows]
-        return best_of_ours(rows, texts) if level.count(None) == len(rows) else list(map(bool, level))
+        if level.count(None) < len(rows):
+            return list(map(bool, level))
+        ours = [row.kind == "ours" for row in rows]
+        scores = [float(text.partition("±")[0].rstrip(f"*{LOW}-") or "-inf") for text in texts]
+        best = max(itertools.compress(scores, ours), default=0.0)
+        return [
+            mine and sum(ours) > 1 and score == best > float("-inf") for mine, score in zip(ours, scores, strict=True)
+        ]
 
     def in_markdown(self, rows: Sequence[Row]) -> list[dict[str, str]]:
         """:meth:`record` of each row, with :meth:`bold` cells."""
@@ -292,17 +295,6 @@ class Leaderboard:
 
 _CSV_CELL = {"stderr": "{:.2f}", "low": "{:.1f}", "high": "{:.1f}", "seeds": "{}", "split": "{}", "collapsed": "{}"}
 """Field of a cell -> its format in CSV."""
-
-
-def best_of_ours(rows: Sequence[Row], texts: Sequence[str]) -> list[bool]:
-    """Whether each of the cells in one column is the best of our rows, where there are several of ours.
-
-    :param texts: what stands in the column, a text a row.
-    """
-    ours = [row.kind == "ours" for row in rows]
-    scores = [float(text.partition("±")[0].rstrip(f"*{LOW}-") or "-inf") for text in texts]
-    best = max((score for score, mine in zip(scores, ours, strict=True) if mine), default=0.0)
-    return [mine and sum(ours) > 1 and score == best > float("-inf") for score, mine in zip(scores, ours, strict=True)]
 
 
 def _mean(row: Row, tasks: Sequence[str]) -> float | None:

@@ -27,14 +27,11 @@ _ADDRESS = re.compile(r"(?P<url>.+/(?P<stage>[^/]+)/(?P<digest>[0-9a-f]{64}))/(?
 
 
 def compare_rows(tracker: Tracker) -> None:
-    """Compare our rows' answers, column by column, and keep what is found as :attr:`tasks.report.rows.Row.certain`:
+    """Compare our rows' answers, column by column, and keep what is found as :attr:`tasks.report.rows.Row.certain`.
 
-    - ``floor``: the probability of the difference to the best floor, ``best``: to the best of ours, between two models
-      that are equally good (:func:`gptcore.evaluation.comparison.compared`);
-    - ``level``, where several of ours have answered the same rows: whether it is the best, or not told apart from it,
-      with Holm's correction over the rows that are compared with the best.
-
-    What cannot be compared, as answers are gone or are to other rows, is left out.
+    ``floor``: the probability of the difference to the best floor (:func:`gptcore.evaluation.comparison.compared`),
+    ``best``: to the best of ours; ``level``: whether it is that, or not told apart from it, with Holm's correction over
+    all rows that are compared with it. What cannot be compared, as answers are gone or to other rows, is left out.
     """
     board = read_leaderboard(tracker)
     runs = {run.data.tags["suite"]: run.info.run_id for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
@@ -46,7 +43,7 @@ def compare_rows(tracker: Tracker) -> None:
                 groups.setdefault(str(board.data(row, column)), []).append((number, row))
         for group in groups.values():
             best = max(group, key=lambda each: each[0])[1]
-            found = [(row, _beside(row, column, board.floor(row, column), best)) for _, row in group]
+            found = [(row, _beside(row, column, board.floor_of(row, column), best)) for _, row in group]
             apart = holm({row.suite: certain["best"] for row, certain in found if "best" in certain})
             for row, certain in found:
                 if len(group) > 1:

@@ -106,8 +106,8 @@ class ResultCard:
         """The first row's score on the only task, and the best baseline where it is ahead of that."""
         first = self._rows()[0][1]
         floors = ((column, self.board.floor_of(first, column)) for column in self._columns if column in first.percent)
-        ahead = [floor for column, floor in floors if floor and floor[0] > first.percent[column]]
-        behind = "".join(f", behind {name} ({score:.1f}), which needs no network" for score, name in ahead[:1])
+        ahead = [(f.floors[c], f.percent[c]) for c, f in floors if f and f.percent[c] > first.percent[c]]
+        behind = "".join(f", behind {name} ({score:.1f}), which needs no network" for name, score in ahead[:1])
         return (" / ".join(self._texts(first)) or "no score") + behind
 
     def metric(self) -> str:

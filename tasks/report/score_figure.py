@@ -49,7 +49,7 @@ def draw_scores(board: Leaderboard, folder: Path) -> tuple[str, str]:
                 continue
             y, color, certain = line - 0.4 + 0.8 * (place + 0.5) / len(rows), "black", row.certain.get(column, {})
             if row in ours and (floor := board.floor_of(row, column)):
-                axes.plot([floor[0]] * 2, [y - 0.4 / len(rows), y + 0.4 / len(rows)], **floor_style)
+                axes.plot([floor.percent[column]] * 2, [y - 0.4 / len(rows), y + 0.4 / len(rows)], **floor_style)
                 color = _GREY if board.is_low(row, column) or "floor" not in certain else color
             if cell := row.cells.get(column):
                 half = 1.96 * math.hypot(cell.stderr or 0.0, cell.deviation / math.sqrt(cell.seeds))  # 95 %

@@ -464,7 +464,7 @@ def test_a_row_keeps_what_differs_for_certain_from_the_best_floor_and_the_best_r
     for task in TASKS:
         (best,) = (row for row in ours if "best" not in row.certain[task])
         assert best.percent[task] == max(row.percent[task] for row in ours)
-        floor = board.floor(best, task)
+        floor = board.floor_of(best, task)
         assert floor is not None
         for row in ours:
             assert row.certain == kept[row.suite].certain
