@@ -214,12 +214,10 @@ def _labels(rows: Sequence[Example]) -> Floats:
 class Floored(dict[str, float]):
     """The scores of a floor, by their names, with what it answers to each row."""
 
-    def __init__(
-        self, scores: Mapping[str, float], rows: Sequence[Example], answers: Iterable[Mapping[str, Any]]
-    ) -> None:
-        """:param answers: label and prediction of each row, and what its form has beside them."""
+    def __init__(self, scores: Mapping[str, float], rows: Sequence[Example], told: Iterable[Mapping[str, Any]]) -> None:
+        """:param told: label and prediction of each row, and what its form has beside them."""
         super().__init__(scores)
-        self._lines = [{"row": row.row, "subset": row.subset, **each} for row, each in zip(rows, answers, strict=True)]
+        self._lines = [{"row": row.row, "subset": row.subset, **each} for row, each in zip(rows, told, strict=True)]
 
     def write(self, path: Path) -> None:
         """Write the answers as JSON lines, as a fine-tune writes its predictions, to be compared with these."""
