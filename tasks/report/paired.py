@@ -34,22 +34,24 @@ def compare_rows(tracker: Tracker) -> None:
     all rows that are compared with it. What cannot be compared, as answers are gone or to other rows, is left out.
     """
     board = read_leaderboard(tracker)
-    runs = {run.data.tags["suite"]: run.info.run_id for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
+    runs = {run.data.tags["suite"]: run for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
     for column in (*COLUMNS, *board.own_tasks, "average"):
         groups: dict[str, list[tuple[float, Row]]] = {}
+        tasks = board.tasks if column == "average" else [TASK_OF_COLUMN.get(column, column)]
         for row in (row for row in board.rows if row.kind == "ours"):
             number = row.average(board.tasks) if column == "average" else row.percent.get(column)
             if number is not None:
-                groups.setdefault(str(board.data(row, column)), []).append((number, row))
+                part = [runs[row.suite].data.params.get(f"settings.{task}.max_eval_rows") for task in tasks]
+                groups.setdefault(str([board.data(row, column), part]), []).append((number, row))
         for group in groups.values():
             best = max(group, key=lambda each: each[0])[1]
             found = [(row, _beside(row, column, board.floor_of(row, column), best)) for _, row in group]
             apart = holm({row.suite: certain["best"] for row, certain in found if "best" in certain})
             for row, certain in found:
-                if len(group) > 1:
+                if "best" in certain or (row is best and len(group) > 1):
                     certain["level"] = row is best or apart.get(row.suite, 0.0) >= LEVEL
                 if certain != row.certain.get(column, {}):
-                    tracker.client.set_tag(runs[row.suite], f"{CERTAIN}{column}", json.dumps(certain))
+                    tracker.client.set_tag(runs[row.suite].info.run_id, f"{CERTAIN}{column}", json.dumps(certain))
 
 
 def _beside(row: Row, column: str, floor: Row | None, best: Row) -> dict[str, Any]:
