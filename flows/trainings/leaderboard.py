@@ -35,6 +35,7 @@ from tasks.report.card import start_note
 from tasks.report.entries import task_data
 from tasks.report.experiments import show_experiments
 from tasks.report.leaderboard import NGRAM_FLOOR, Leaderboard
+from tasks.report.paired import compare_rows
 from tasks.report.report import show_suite
 from tasks.report.result_page import FineTuned, publish_result, publish_table_of, result_card, show_leaderboard
 from tasks.report.score import Score, ZeroShot, dataset_origin, notes_on
@@ -148,6 +149,7 @@ def fine_tunes(grid: Grid, policy: Policy) -> FineTuned:
             if not has_inputs(run):
                 log_inputs(run, inputs)
             record_row(run, row_of(suite, reached))
+    compare_rows(tracker)
     show_experiments(tracker)
     notes = notes_on([score for arm in scores for score in arm])
     board = board_of(tracker, rows, [suite for suite, _ in floors], (*grid.notes, *notes))

@@ -46,22 +46,25 @@ class Difference:
         return float(low), float(high)
 
 
-def compared(spec: TaskSpec, first: Sequence[Path], second: Sequence[Path]) -> Difference:
+def compared(
+    spec: TaskSpec, first: Sequence[Path], second: Sequence[Path], part: str = "", redraws: int = 0
+) -> Difference:
     """Compare two models on the rows that both have answered.
 
     :param first: the files of predictions of a model's seeds; ``second``: of the other's.
+    :param part: the rows of this subset alone; empty: all. ``redraws``: how many; 0: as many as settle an interval.
     :raises InputError: they are not of the same rows; a file is damaged, see
         :func:`gptcore.nlu.metrics.stderrs_of_file`.
     """
-    rows, read = zip(*(evidence_of_file(spec, path) for path in (*first, *second)), strict=True)
+    rows, read = zip(*(evidence_of_file(spec, path, part) for path in (*first, *second)), strict=True)
     for other_rows in rows[1:]:
         _check_same(spec, rows[0], other_rows)
     one, other = read[: len(first)], read[len(first) :]
     n, measure = len(rows[0]), one[0].measure
     mine, theirs = (float(np.mean([measure(seed.values) for seed in seeds])) for seeds in (one, other))
     draws = np.random.default_rng(_SEED)
-    redrawn = np.empty(REDRAWS)
-    for draw in range(REDRAWS):
+    redrawn = np.empty(redraws or REDRAWS)
+    for draw in range(len(redrawn)):
         chosen = draws.integers(0, n, n)
         means = [
             np.mean([measure(seeds[seed].values[chosen]) for seed in draws.integers(0, len(seeds), len(seeds))])
@@ -73,7 +76,7 @@ def compared(spec: TaskSpec, first: Sequence[Path], second: Sequence[Path]) -> D
     elif spec.headline == "accuracy":
         p = _mcnemar(*(seeds[0].values[:, 0] == seeds[0].values[:, 1] for seeds in (one, other)))
     else:
-        p = _permuted(one[0], other[0])
+        p = _permuted(one[0], other[0], len(redrawn))
     return Difference(n, mine, theirs, p, redrawn)
 
 
@@ -108,7 +111,7 @@ def _mcnemar(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
     return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
 
 
-def _permuted(one: Evidence, other: Evidence) -> float:
+def _permuted(one: Evidence, other: Evidence, redraws: int) -> float:
     from scipy.stats import permutation_test
 
     both, n = np.concatenate([one.values, other.values]), len(one.values)
@@ -116,7 +119,7 @@ def _permuted(one: Evidence, other: Evidence) -> float:
         (np.arange(n), np.arange(n, 2 * n)),
         lambda rows, others: one.measure(both[rows]) - one.measure(both[others]),
         permutation_type="samples",
-        n_resamples=REDRAWS,
+        n_resamples=redraws,
         rng=np.random.default_rng(_SEED),
     )
     return float(tested.pvalue)

@@ -16,12 +16,14 @@ words, "entities which had a unique class in the training data", taken to the le
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ from gptcore.base.types import Floats
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.forms.labels import as_numbers, from_numbers
 from gptcore.nlu.metrics import METRICS, score, score_stderrs
-from gptcore.nlu.place_metrics import best_threshold, entities, entity_scores, span_scores, token_f1
+from gptcore.nlu.place_metrics import best_threshold, entities, entity_scores, exact_match, span_scores, token_f1
 from gptcore.nlu.readers import Example
 from gptcore.nlu.registry import TaskSpec
 from gptcore.text.word_edges import SENTENCE_ENDS, WORD, set_apart
@@ -209,9 +211,25 @@ def _labels(rows: Sequence[Example]) -> Floats:
     return np.asarray([row.label for row in rows], dtype=np.float64)
 
 
-def _score(spec: TaskSpec, predictions: Floats, dev: Sequence[Example]) -> dict[str, float]:
+class Floored(dict[str, float]):
+    """The scores of a floor, by their names, with what it answers to each row."""
+
+    def __init__(self, scores: Mapping[str, float], rows: Sequence[Example], told: Iterable[Mapping[str, Any]]) -> None:
+        """:param told: label and prediction of each row, and what its form has beside them."""
+        super().__init__(scores)
+        self._lines = [{"row": row.row, "subset": row.subset, **each} for row, each in zip(rows, told, strict=True)]
+
+    def write(self, path: Path) -> None:
+        """Write the answers as JSON lines, as a fine-tune writes its predictions, to be compared with these."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in self._lines), encoding="utf-8")
+
+
+def _score(spec: TaskSpec, predictions: Floats, dev: Sequence[Example]) -> Floored:
     labels, subsets = _labels(dev), [row.subset for row in dev]
-    return score(spec, predictions, labels, subsets) | score_stderrs(spec, predictions, labels, subsets)
+    figures = score(spec, predictions, labels, subsets) | score_stderrs(spec, predictions, labels, subsets)
+    spelled, pairs = form_of(spec).spelled, zip(labels, predictions, strict=True)
+    return Floored(figures, dev, ({"label": spelled(spec, a), "prediction": spelled(spec, b)} for a, b in pairs))
 
 
 _SENTENCE_END = re.compile(rf"[.!?][\"')\]]*\s+|{SENTENCE_ENDS.pattern}\s*")
@@ -256,14 +274,22 @@ def _golds(row: Example) -> list[str]:
     return [row.fields[-1][place.start : place.end] for place in row.annotations]
 
 
-def _span_scores(spec: TaskSpec, answers: Sequence[str], rows: Sequence[Example]) -> dict[str, float]:
-    scores = span_scores(answers, [_golds(row) for row in rows], may_lack=len(spec.labels) > 1)
-    return {**scores, "score": scores[spec.headline]}
+def _span_scores(spec: TaskSpec, answers: Sequence[str], rows: Sequence[Example]) -> Floored:
+    golds = [_golds(row) for row in rows]
+    scores = span_scores(answers, golds, may_lack := len(spec.labels) > 1)
+    worth = {"span_f1": token_f1, "exact_match": exact_match}
+    told = (
+        {"label": gold, "prediction": text, **{name: of(text, gold, may_lack) for name, of in worth.items()}}
+        for text, gold in zip(answers, golds, strict=True)
+    )
+    return Floored({**scores, "score": scores[spec.headline]}, rows, told)
 
 
-def _tag_scores(spec: TaskSpec, tags: Sequence[Sequence[str]], rows: Sequence[Example]) -> dict[str, float]:
-    scores = entity_scores(tags, [[word.name for word in row.annotations] for row in rows])
-    return {**scores, "score": scores[spec.headline]}
+def _tag_scores(spec: TaskSpec, tags: Sequence[Sequence[str]], rows: Sequence[Example]) -> Floored:
+    golds = [[word.name for word in row.annotations] for row in rows]
+    scores = entity_scores(tags, golds)
+    told = ({"label": gold, "prediction": each} for gold, each in zip(golds, tags, strict=True))
+    return Floored({**scores, "score": scores[spec.headline]}, rows, told)
 
 
 # --- spans ------------------------------------------------------------------------------------------------------------

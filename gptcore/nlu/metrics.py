@@ -318,12 +318,13 @@ class Evidence(NamedTuple):
     """The metric of any such rows, a fraction."""
 
 
-def evidence_of_file(spec: TaskSpec, path: Path) -> tuple[list[tuple[str, Any]], Evidence]:
+def evidence_of_file(spec: TaskSpec, path: Path, part: str = "") -> tuple[list[tuple[str, Any]], Evidence]:
     """Name and label of each labelled row of a predictions file, and what it adds to the headline metric.
 
+    :param part: the rows of this subset alone; empty: all.
     :raises InputError: as :func:`stderrs_of_file`.
     """
-    rows = _labelled(spec, path)
+    rows = [(line, row) for line, row in _labelled(spec, path) if not part or row["subset"] == part]
     read: Callable[[TaskSpec, Path, Lines], Evidence] = form_of(spec).part("evidence")
     return [(row["row"], row["label"]) for _, row in rows], read(spec, path, rows)
 

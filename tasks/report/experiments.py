@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.registry import REGISTRY
-from tasks.report.leaderboard import Leaderboard, published_notes
+from tasks.report.leaderboard import BOLD, Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper
 from tasks.report.suites import EXPERIMENT, PUBLISHED_EXPERIMENT, read_leaderboard, record_beside, record_published
 from tasks.report.table import grid
@@ -83,11 +83,14 @@ def _description(board: Leaderboard, here: str, others: str) -> str:
     ours = [row for row in board.ordered if row.kind != "published"]
     ours.sort(key=lambda row: row.average(board.tasks) or 0.0, reverse=True)
     paper = [row for row in board.rows if is_paper(row)]
-    header = tuple(name + _GAP for name in ("suite", "split", "average", *SCORES, *board.untrained))
-    rows = [(row.told + _GAP, row.split + _GAP, *_texts(row, board)) for row in [*ours[:_ROWS], *paper]]
+    columns = ("average", *SCORES, *board.untrained)
+    header = tuple(name + _GAP for name in ("suite", "split", *columns))
+    shown = [*ours[:_ROWS], *paper]
+    texts = [[record[column] for column in columns] for record in board.in_markdown(shown)]
+    rows = [(row.told + _GAP, row.split + _GAP, *each) for row, each in zip(shown, texts, strict=True)]
     more = f"\n\nThe best {_ROWS} of {len(ours)} rows." if len(ours) > _ROWS else ""
     links = f"[**Open the leaderboard**]({here}) - {others} - {_best(board, ours, paper)}"
-    return f"{links}\n\n{grid(header, rows)}{more}\n"
+    return f"{links}\n\n{grid(header, rows)}{more}\n\n{BOLD}\n"
 
 
 def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
@@ -97,8 +100,3 @@ def _best(board: Leaderboard, ours: list[Row], paper: list[Row]) -> str:
     ]
     averages = [f"{name} {average:.1f} ({row.split})" for name, row, average in scored if average is not None]
     return f"average x 100: {', '.join(averages) or 'no row has every task yet'}"
-
-
-def _texts(row: Row, board: Leaderboard) -> list[str]:
-    texts = board.record(row)
-    return [texts[column] for column in ("average", *SCORES, *board.untrained)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Literal, cast
 from gptcore.base.files import sha256_json
 from gptcore.config import FinetuneConfig
 from gptcore.config.training import SELECTIONS
+from gptcore.evaluation.comparison import LEVEL
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.blimp import COLUMNS as ZERO_SHOT
 from gptcore.nlu.forms import form_of
@@ -29,7 +31,8 @@ NGRAM_FLOOR = "words and n-grams alone"
 """The baseline that is a fine-tune's n-grams without its network."""
 _TEXTS = 3  # leading columns that are no numbers
 LOW = "°"
-"""Marks a score that a baseline reaches, too."""
+"""Marks a score that is not told apart from the best baseline's."""
+BOLD = f"bold: the best of ours, and what is not told apart from it on the same rows (p >= {LEVEL:g}, by Holm's method)"
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,15 @@ class Leaderboard:
         """The best baselines of each set of rows that any of ``rows`` was scored on; else the newest."""
         return [floor for floor in self.floors if any(row.same_rows(floor) for row in rows)] or self.floors[:1]
 
-    def floor_of(self, row: Row, column: str) -> tuple[float, str] | None:
-        """The best baseline on the rows that a score is on, in per cent, and its name; None: there is none."""
-        task = TASK_OF_COLUMN.get(column, column)
-        rows = (row.data.get(task), row.cells[column].own_data if column in row.cells else "")
-        for floor in self.floors:
-            if column in floor.percent and rows == (floor.data.get(task), floor.cells[column].own_data):
-                return floor.percent[column], floor.floors[column]
-        return None
+    def floor_of(self, row: Row, column: str) -> Row | None:
+        """The best baselines on the rows that a score is on; None: there are none."""
+        data = self.data(row, column)
+        return next((each for each in self.floors if column in each.percent and data == self.data(each, column)), None)
+
+    def data(self, row: Row, column: str) -> tuple[list[str | None], str]:
+        """What tells the rows of data behind a number of a row, or behind its average, from others."""
+        tasks = self.tasks if column == "average" else [TASK_OF_COLUMN.get(column, column)]
+        return [row.data.get(task) for task in tasks], row.cells[column].own_data if column in row.cells else ""
 
     def apart(self, row: Row) -> str:
         """What network and n-grams reach apart, of a row that counts both, in words; empty for any other.
@@ -109,10 +113,35 @@ class Leaderboard:
         return f"{'on average: ' if len(tasks) > 1 else ''}{told}"
 
     def is_low(self, row: Row, column: str) -> bool:
-        """Whether a score of ours is not above the best baseline by more than its standard error."""
+        """Whether a score of ours is not above the best baseline, or not told apart from it by the answers of both."""
         if row.kind != "ours" or column not in row.cells or (floor := self.floor_of(row, column)) is None:
             return False
-        return row.percent[column] - (row.cells[column].stderr or 0.0) <= floor[0]
+        return row.percent[column] <= floor.percent[column] or row.certain.get(column, {}).get("floor", 0.0) >= LEVEL
+
+    def bold(self, column: str, rows: Sequence[Row], texts: Sequence[str]) -> list[bool]:
+        """Whether each of the cells in one column is of what :data:`BOLD` says; where none was compared, the best of
+        several rows of ours.
+
+        :param texts: what stands in the column, a text a row.
+        """
+        level = [row.certain.get(column, {}).get("level") for row in rows]
+        if level.count(None) < len(rows):
+            return list(map(bool, level))
+        ours = [row.kind == "ours" for row in rows]
+        scores = [float(text.partition("±")[0].rstrip(f"*{LOW}-") or "-inf") for text in texts]
+        best = max(itertools.compress(scores, ours), default=0.0)
+        return [
+            mine and sum(ours) > 1 and score == best > float("-inf") for mine, score in zip(ours, scores, strict=True)
+        ]
+
+    def in_markdown(self, rows: Sequence[Row]) -> list[dict[str, str]]:
+        """:meth:`record` of each row, with :meth:`bold` cells."""
+        records = [self.record(row) for row in rows]
+        for column in self.header[_HEADER.index("average") :]:
+            bold = self.bold(column, rows, [record[column] for record in records])
+            for record in itertools.compress(records, bold):
+                record[column] = "**{}**".format(record[column].replace("*", "\\*"))
+        return records
 
     @property
     def header(self) -> list[str]:
@@ -159,21 +188,26 @@ class Leaderboard:
         """
         if format == "csv":
             return Table.of([self._plain(row) for row in self.ordered]).csv().rstrip("\n")
-        nothing = "-" if format == "markdown" else ""  # a row of one task is no row of dashes
+        rows = self.ordered  # a row of one task is no row of dashes
+        records = self.in_markdown(rows) if format == "markdown" else [self.record(row, "") for row in rows]
         table = Table(
             [name.removeprefix(f"{BLIMP}/") for name in self.header],
-            [list(self.record(row, nothing).values()) for row in self.ordered],
-            self.explained(),
+            [list(record.values()) for record in records],
+            self.explained(bold=format == "markdown"),
             n_texts=_TEXTS,
             groups=[row.kind for row in self.ordered],
         )
         return table.markdown() if format == "markdown" else "\n".join([table.text(), "", *table.notes])
 
-    def explained(self) -> list[str]:
-        """How to read the table, what sets single rows apart, then the notes that came with it."""
+    def explained(self, bold: bool = False) -> list[str]:
+        """How to read the table, what sets single rows apart, then the notes that came with it.
+
+        :param bold: whether the table has bold cells.
+        """
         several = len(self.tasks) > 1
         average = [f"average: over {len(self.tasks)} tasks ({', '.join(self.tasks)})"] if several else []
-        return [*average, *self._legend(), *self.notes]
+        grouped = bold and any("level" in each for row in self.rows for each in row.certain.values())
+        return [*average, *([BOLD] if grouped else []), *self._legend(), *self.notes]
 
     def _legend(self) -> Iterator[str]:
         ours = [row for row in self.ordered if row.kind != "published"]
@@ -205,7 +239,9 @@ class Leaderboard:
             best = "; ".join(f"{baseline} ({', '.join(columns)})" for baseline, columns in by_name.items())
             yield f"{floor.name}, the best number that needs no network: {best}"
         if any(self.is_low(row, column) for row in ours for column in row.cells):
-            yield f"{LOW}: not above that by more than its standard error"
+            yield f"{LOW}: below that, or not told apart from it by both answers to the same rows (p >= {LEVEL:g})"
+        if lacking := [row.name for row in ours if row.kind == "ours" and self._lacks(row)]:
+            yield f"not compared in some columns, for lack of answers to the same rows: {', '.join(lacking)}"
         if any(cell.collapsed for cell in cells):
             yield "*: a run behind the number gave every dev row the same answer; it counts in the median all the same"
         if self.own_tasks:
@@ -237,6 +273,10 @@ class Leaderboard:
                 yield f"{row.name}: made by {len(row.commits)} commits, {', '.join(row.commits)} (+: local changes)"
         yield from published_notes(self.ordered)
 
+    def _lacks(self, row: Row) -> bool:
+        """Whether a row stands beside a baseline with which it is not compared."""
+        return any(self.floor_of(row, c) and "floor" not in row.certain.get(c, {}) for c in row.cells)
+
     def _own_protocols(self, task: str) -> list[str]:
         """How else than by default epochs of an own task were chosen: its own settings say so, not its row's."""
         protocols = {row.cells[task].own_select for row in self.rows if task in row.cells}
@@ -264,17 +304,6 @@ class Leaderboard:
 
 _CSV_CELL = {"stderr": "{:.2f}", "low": "{:.1f}", "high": "{:.1f}", "seeds": "{}", "split": "{}", "collapsed": "{}"}
 """Field of a cell -> its format in CSV."""
-
-
-def best_of_ours(rows: Sequence[Row], texts: Sequence[str]) -> list[bool]:
-    """Whether each of the cells in one column is the best of our rows, where there are several of ours.
-
-    :param texts: what stands in the column, a text a row.
-    """
-    ours = [row.kind == "ours" for row in rows]
-    scores = [float(text.partition("±")[0].rstrip(f"*{LOW}") or "-inf") for text in texts]
-    best = max((score for score, mine in zip(scores, ours, strict=True) if mine), default=0.0)
-    return [mine and sum(ours) > 1 and score == best for score, mine in zip(scores, ours, strict=True)]
 
 
 def _mean(row: Row, tasks: Sequence[str]) -> float | None:

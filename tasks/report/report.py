@@ -20,8 +20,10 @@ from gptcore.nlu.registry import COLUMNS
 from tasks.report.card import data_address
 from tasks.report.differences import side_by_side
 from tasks.report.figures import loss_curve
-from tasks.report.leaderboard import Leaderboard, best_of_ours
+from tasks.report.leaderboard import Leaderboard
+from tasks.report.paired import compare_rows
 from tasks.report.rows import Kind, Row, is_paper, split_of
+from tasks.report.score_figure import PICTURE, draw_scores
 from tasks.report.suites import COMMANDS, EXPERIMENT, kept_row, read_leaderboard, written_at
 from tasks.report.table import grid, rendered
 from tasks.tracking.tracker import NOTE, Run, Tracker, scratch_folder
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 _A_TABLE = 5  # rows of ours: as many columns as a printed page has room for
 _REPORTED = "reported"  # of a run: what its report was made of
+_Figures = Sequence[tuple[str, str]]
 _TOTALS = ("average", "glue")
 _CURVES = ("train/loss", "train/word_loss", "validation/loss")
 _COUNTED = ("bigram", "trigram")
@@ -44,11 +47,13 @@ def write_report(tracker: Tracker, out: Path) -> Path:
     """
     if out.suffix != ".html":  # an earlier report is replaced, and nothing else
         raise InputError(f"--out: found '{out}', expected a file NAME.html")
+    compare_rows(tracker)
     board = read_leaderboard(tracker)
     runs = {run.data.tags["suite"]: run for run in tracker.search(EXPERIMENT, {"kind": "ours"})}
     if not any(row.kind == "ours" for row in board.rows):
         raise InputError("report: found no row of ours on the leaderboard, expected one; make it: gptmill pipeline")
-    text = render(board, runs, list(_figures(tracker, runs.values())))
+    with scratch_folder() as folder:
+        text = render(board, runs, list(_figures(tracker, runs.values())), [draw_scores(board, folder)])
     try:
         write_bytes_atomic(out, text.encode())
     except OSError as error:
@@ -57,7 +62,7 @@ def write_report(tracker: Tracker, out: Path) -> Path:
 
 
 def show_suite(run: Run, board: Leaderboard) -> None:
-    """Give a suite's own page what it reached, as its description, and two artifacts: its report, its numbers as CSV.
+    """Give a suite's own page what it reached, as its description, and artifacts: report, picture, numbers as CSV.
 
     That is what MLflow holds of it, on its own tasks alone, whichever calls scored them. Costs one call where they are
     as they were.
@@ -71,31 +76,35 @@ def show_suite(run: Run, board: Leaderboard) -> None:
     made = sha256_json([alone.records(), tags.get(COMMANDS)])
     if row.kind == "ours" and tags.get(_REPORTED) != made:
         with scratch_folder() as folder:
-            page = render(alone, {row.suite: whole}, list(_figures(run.tracker, [whole])))
+            scores = draw_scores(alone, folder)
+            page = render(alone, {row.suite: whole}, list(_figures(run.tracker, [whole])), [scores])
             (folder / "report.html").write_text(page, encoding="utf-8")
             (folder / "scores.csv").write_text(f"{alone.render('csv')}\n", encoding="utf-8")
             run.tracker.client.log_artifacts(run.run_id, str(folder))
     started = [line for line in tags.get(NOTE, "").splitlines() if line.startswith("Prefect run: ")]
-    note = "\n\n".join([_described(alone, row), *started])
+    address = f"get-artifact?path={PICTURE}&run_uuid={run.run_id}"  # as MLflow's page reads it
+    picture = f"![The scores below as a picture]({address})" if row.kind == "ours" else ""
+    note = "\n\n".join([_described(alone, row, picture), *started])
     if (tags.get(NOTE), tags.get(_REPORTED)) != (note, made):
         run.set_tags({NOTE: note, _REPORTED: made})
 
 
-def _described(board: Leaderboard, row: Row) -> str:
+def _described(board: Leaderboard, row: Row, picture: str) -> str:
     """A row beside the floor and the paper, in Markdown; a column of MLflow's descriptions has no gap of its own."""
     scores = _scores(board, [row])
     lines = {line.name: [text for text, _ in line.cells] for line in scores.lines}
     beside = ", ".join(f"{name} {text}" for (name, _), text in zip(scores.head, lines.get("average", ()), strict=False))
     head = tuple(f"{name} {below}".strip() + "&emsp;" for name, below in (("", ""), *scores.head))
     body = grid(head, [(f"{name}&emsp;", *texts) for name, texts in lines.items()])
-    return f"On average: {beside}.\n\n{body}" if beside else body
+    first = f"On average: {beside}." if beside else ""  # what the page shows of a description that it folds
+    return "\n\n".join(filter(None, [first, picture, body]))
 
 
-def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[tuple[str, str]]) -> str:
+def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: _Figures, scores: _Figures = ()) -> str:
     """The page as HTML.
 
     :param runs: suite -> its run, of our rows.
-    :param figures: caption and address (``data:``) of each curve.
+    :param figures: caption and address (``data:``) of each curve, ``scores``: of what opens the page.
     """
     board = board.beside_the_paper()
     ours = sorted((r for r in board.rows if r.kind == "ours"), key=lambda r: -(r.average(board.tasks) or 0.0))
@@ -111,8 +120,9 @@ def render(board: Leaderboard, runs: Mapping[str, MlflowRun], figures: Sequence[
         "report.html",
         title="Leaderboard of gptmill",
         lead=f"{lead}{synthetic}.",
+        scores=scores,
         tables=[_scores(board, ours[part]) for part in parts],
-        notes=board.explained(),
+        notes=board.explained(bold=True),
         figures=figures,
         differing=[(ours[part], [(name, values[part]) for name, values in lines]) for part in parts if lines],
         origins=[(row.name, list(_origin(row, runs[row.suite]))) for row in ours],
@@ -129,7 +139,7 @@ class _Line(NamedTuple):
     rows: str
     """The splits of ours."""
     cells: Sequence[tuple[str, bool]]
-    """Text, and whether it is the best of ours."""
+    """Text, and whether it is bold (:meth:`Leaderboard.bold`)."""
     total: bool
 
 
@@ -149,7 +159,7 @@ def _scores(board: Leaderboard, rows: Sequence[Row]) -> _Table:
     lines = []
     for name in names:
         texts = [record[name] for record in records]
-        best = best_of_ours(columns, texts) if name != "seeds" else [False] * len(columns)
+        best = board.bold(name, columns, texts) if name != "seeds" else [False] * len(columns)
         cells = list(zip(texts, best, strict=True))
         splits = split_of({row.name: row.cells[name] for row in rows if name in row.cells}).partition(",")[0]
         if any(texts[: len(rows)]):

@@ -16,9 +16,10 @@ from tasks.report.differences import differences
 from tasks.report.leaderboard import Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper, label_of, one_decimal
 from tasks.report.score import Score
+from tasks.report.score_figure import draw_scores
 from tasks.report.suites import EXPERIMENT, kept_row, written_at
 from tasks.report.table import Table, grid, rendered
-from tasks.tracking.tracker import Tracker
+from tasks.tracking.tracker import Tracker, scratch_folder
 
 _SHOWN = 10  # contenders; the others are a link away
 _PAPER = "paper"
@@ -90,6 +91,11 @@ class ResultCard:
         first, links = self._rows()[0][1], linked(self.links)
         return rendered("result_card.md", card=self, first=first, links=links, settings=settings)
 
+    def picture(self) -> str:
+        """The scores as a picture, in Markdown."""
+        with scratch_folder() as folder:
+            return "![{}]({})".format(*draw_scores(self.board.only(self.tasks), folder))
+
     def average(self) -> str:
         """The first row's average and what it is over, of several tasks: "70.0 on average"."""
         average = self._rows()[0][1].average(self.tasks)
@@ -100,8 +106,8 @@ class ResultCard:
         """The first row's score on the only task, and the best baseline where it is ahead of that."""
         first = self._rows()[0][1]
         floors = ((column, self.board.floor_of(first, column)) for column in self._columns if column in first.percent)
-        ahead = [floor for column, floor in floors if floor and floor[0] > first.percent[column]]
-        behind = "".join(f", behind {name} ({score:.1f}), which needs no network" for score, name in ahead[:1])
+        ahead = [(f.floors[c], f.percent[c]) for c, f in floors if f and f.percent[c] > first.percent[c]]
+        behind = "".join(f", behind {name} ({score:.1f}), which needs no network" for name, score in ahead[:1])
         return (" / ".join(self._texts(first)) or "no score") + behind
 
     def metric(self) -> str:

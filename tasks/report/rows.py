@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from gptcore.nlu.metrics import glue_average
 from gptcore.nlu.published import OURS, PUBLISHED, PublishedRow
@@ -43,6 +43,10 @@ class Cell:
     network: float | None = None
     """The median over seeds without the words and n-grams that are counted beside the network, in per cent; None: none
     are."""
+    deviation: float = 0.0
+    """Standard deviation over seeds, in per cent; 0: of one seed, or made before it was kept."""
+    answers: tuple[str, ...] = ()
+    """Addresses of the seeds' answers to the scored rows; none: not all are kept."""
 
     @property
     def own_select(self) -> str:
@@ -85,6 +89,8 @@ class Row:
     """Addresses of the row's fine-tuned models, as far as MLflow was asked for them (``read_rows``)."""
     floors: Mapping[str, str] = field(default_factory=dict)
     """Leaderboard column -> the best of several baselines, by name."""
+    certain: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Leaderboard column, or "average" -> what :func:`tasks.report.paired.compare_rows` has found of its number."""
 
     @property
     def told(self) -> str:

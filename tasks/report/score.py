@@ -53,6 +53,8 @@ class Score:
     network: dict[str, float] = field(default_factory=dict)
     """Leaderboard column -> what the network reaches without the words and n-grams that are counted beside it, x 100;
     none where none are."""
+    answers: str = ""
+    """Address of the file with the answers to the scored rows, in its store; empty: nobody kept them."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,12 @@ def score_of(
     origin: Mapping[str, Any] | None = None,
     commit: str = "",
     synthetic: bool = False,
+    answers: str = "",
 ) -> Score:
-    """A score from results named ``<split>/<metric>`` (fractions): the test split's where there is one, else dev's."""
+    """A score from results named ``<split>/<metric>`` (fractions): the test split's where there is one, else dev's.
+
+    :param answers: address of the folder with a file of answers for each split; empty: there is none.
+    """
     split = "test" if "test/score" in results else "dev"
     values = {key.partition("/")[2]: value for key, value in results.items() if key.startswith(f"{split}/")}
     errors = {key.removesuffix(_STDERR): value for key, value in values.items() if key.endswith(_STDERR)}
@@ -120,6 +126,7 @@ def score_of(
         origin=origin or {},
         commit=commit,
         own_metric=spec.title_of(spec.headline) if spec.own else "",
+        answers=f"{answers}/{split}.jsonl" if answers else "",
     )
 
 

@@ -54,7 +54,10 @@ COMMANDS = "commands"
 _VERSION = 1  # of what a suite's digest covers
 _CELL = "cell."  # tags: what stands behind a column's number
 _GLUE = "glue/"  # metrics: a task's part of GLUE's average
-_FILE_VERSION = 7  # of the file that keeps the rows
+_ADDRESSES = 6000  # characters of a cell's: a tag of MLflow's holds 8,000
+CERTAIN = "certain."
+"""How the tags of a suite's run begin that hold :attr:`Row.certain`, a column each."""
+_FILE_VERSION = 8  # of the file that keeps the rows
 _SQLITE = "sqlite:///"
 
 
@@ -146,6 +149,7 @@ def _cell(column: str, runs: Sequence[Score]) -> Cell:
     scores = [run.percent[column] for run in runs]
     errors = [run.stderr[column] for run in runs if column in run.stderr]
     networks = [run.network[column] for run in runs if column in run.network]
+    answers = tuple(run.answers for run in runs)
     return Cell(
         split="/".join(sorted({run.split for run in runs})),
         seeds=len(runs),
@@ -159,6 +163,8 @@ def _cell(column: str, runs: Sequence[Score]) -> Cell:
         own_metric=runs[0].own_metric,
         own_data=runs[0].origin.get("data", "") if runs[0].own_metric else "",
         own_settings=runs[0].origin.get("own settings", ""),
+        deviation=statistics.stdev(scores) if len(scores) > 1 else 0.0,
+        answers=answers if all(answers) and sum(map(len, answers)) < _ADDRESSES else (),
     )
 
 
@@ -242,6 +248,7 @@ def _whole(row: Row, metrics: Mapping[str, float], tags: Mapping[str, str]) -> R
         glue_parts={task: metrics[_GLUE + task] for task in GLUE if _GLUE + task in metrics},
         zero_shot={name: value for name, value in metrics.items() if name in ZERO_SHOT or name.startswith(HARNESS)},
         split=split_of(cells) or row.split,
+        certain={n.removeprefix(CERTAIN): json.loads(tag) for n, tag in tags.items() if n.startswith(CERTAIN)},
     )
 
 
@@ -324,6 +331,9 @@ def read_rows(tracker: Tracker) -> list[Row]:
 def board_of(tracker: Tracker, ours: Sequence[Row], baselines: Iterable[Suite], notes: Sequence[str]) -> Leaderboard:
     """Rows of ours, and on their tasks what MLflow holds of suites of baselines, whichever calls scored them."""
     tasks = [task for row in ours for task in row.per_task]
+    kept = (kept_row(run, "ours") for run in tracker.search(EXPERIMENT, {"kind": "ours"}))
+    certain = {row.suite: row.certain for row in kept}
+    ours = [dataclasses.replace(row, certain=certain.get(row.suite, {})) for row in ours]
     runs = {run.data.tags["suite"]: run for run in reversed(tracker.search(EXPERIMENT, {"kind": "baseline"}))}
     rows = (kept_row(runs[suite.digest], "baseline").only(tasks) for suite in baselines if suite.digest in runs)
     return Leaderboard((*ours, *(row for row in rows if row.percent), *published_rows()), tuple(notes))
@@ -385,4 +395,5 @@ def _kept(path: Path, state: Any | None) -> tuple[list[Row], str] | None:
 
 
 def _cells(kept: Mapping[str, Any]) -> dict[str, Cell]:
-    return {column: Cell(**{**cell, "commits": tuple(cell["commits"])}) for column, cell in kept.items()}
+    lists = ("commits", "answers")
+    return {c: Cell(**{**cell, **{name: tuple(cell.get(name, ())) for name in lists}}) for c, cell in kept.items()}

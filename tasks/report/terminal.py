@@ -18,7 +18,7 @@ from rich.text import Text
 from gptcore.nlu.blimp import BLIMP
 from gptcore.nlu.registry import COLUMNS, TASK_OF_COLUMN, task_spec
 from gptcore.nlu.spec import METRIC_TITLES
-from tasks.report.leaderboard import Leaderboard, best_of_ours, published_notes
+from tasks.report.leaderboard import Leaderboard, published_notes
 from tasks.report.rows import Row, is_paper
 
 WIDTH = 100
@@ -42,7 +42,7 @@ def print_board(board: Leaderboard, console: Console | None = None, published: b
         if published:
             console.print("", _others(board, width), sep="\n")
         notes = published_notes(board.ordered) if published else ()
-        for line in [*_remarks(board, suites, left), *notes]:
+        for line in [*_remarks(board, suites, left, console.is_terminal), *notes]:
             console.print(
                 textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False), style="dim", markup=False
             )
@@ -114,19 +114,19 @@ def _table(board: Leaderboard, suites: Sequence[_Column], terminal: bool) -> Tab
     ours = [suite for suite in suites if suite.row.kind != "published"] or list(suites)
     columns = [column for column in COLUMNS if any(column in suite.row.percent for suite in ours)]
     for column in columns:
-        table.add_row(column, Text(_splits(suites, column), "dim"), *_numbers(suites, column))
+        table.add_row(column, Text(_splits(suites, column), "dim"), *_numbers(board, suites, column))
     totals = [name for name in ("average", "glue") if len(board.tasks) > 1 and any(suite.texts[name] for suite in ours)]
     if totals or len(columns) > 1:
         table.add_section()
         if not terminal:
             table.add_row()
     for name in totals:
-        table.add_row(name, "", *_numbers(suites, name))
+        table.add_row(name, "", *_numbers(board, suites, name))
     for name in board.own_tasks:
-        table.add_row(name, Text(_splits(suites, name), "dim"), *_numbers(suites, name))
+        table.add_row(name, Text(_splits(suites, name), "dim"), *_numbers(board, suites, name))
     for name in board.untrained:
         if any(suite.texts[name] for suite in ours):
-            table.add_row(name, "", *_numbers(suites, name))
+            table.add_row(name, "", *_numbers(board, suites, name))
     table.add_row("seeds", "", *(Text(suite.texts["seeds"], "dim") for suite in suites))
     return table
 
@@ -136,9 +136,9 @@ def _splits(suites: Sequence[_Column], column: str) -> str:
     return "/".join(sorted({split for cell in cells for split in cell.split.split("/")}))
 
 
-def _numbers(suites: Sequence[_Column], line: str) -> list[Text]:
+def _numbers(board: Leaderboard, suites: Sequence[_Column], line: str) -> list[Text]:
     texts = [suite.texts[line] for suite in suites]
-    best = best_of_ours([suite.row for suite in suites], texts)
+    best = board.bold(line, [suite.row for suite in suites], texts)
     return [Text(text, "bold" if is_best else "") for text, is_best in zip(texts, best, strict=True)]
 
 
@@ -174,7 +174,7 @@ def _higher(board: Leaderboard, shown: Sequence[Row], left: Sequence[Row]) -> li
     return [f"higher there: {', '.join(higher)}"] if higher else []
 
 
-def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row]) -> list[str]:
+def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row], bold: bool) -> list[str]:
     """Which suites had no room, what the numbers are, then the board's own notes on the rows that are shown."""
     names = [suite.row.name for suite in suites]
     shown = Leaderboard(tuple(row for row in board.rows if row.name in names or row.kind == "baseline"), board.notes)
@@ -194,4 +194,4 @@ def _remarks(board: Leaderboard, suites: Sequence[_Column], left: Sequence[Row])
         remarks.append(
             "synthetic rows (generated, not the public ones)" + ("" if every else f": {', '.join(generated)}")
         )
-    return [*remarks, *shown.explained()]
+    return [*remarks, *shown.explained(bold)]

@@ -16,6 +16,7 @@ from gptcore.base.filesystems import is_synthetic
 from gptcore.config import FinetuneConfig
 from gptcore.families import FAMILIES
 from gptcore.nlu.encoded import dataset_fingerprint, encode_task
+from gptcore.nlu.floors import Floored
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.readers import iterate, labelled_splits
 from gptcore.nlu.registry import TaskSpec, task_settings
@@ -63,22 +64,22 @@ def score_baselines(store: Store, datasets_url: str, spec: TaskSpec) -> dict[str
     def produce(out: Path) -> dict[str, Any]:
         splits = labelled_splits(spec, datasets_url)
         rows = {split: list(iterate(spec, datasets_url, split)) for split in splits}
-        return {
-            baseline: {
-                f"{split}/{metric}": value
-                for split in splits
-                if split != "train"
-                for metric, value in fit_and_score(spec, rows["train"], rows[split]).items()
-            }
-            for baseline, fit_and_score in form_of(spec).fitted_floors().items()
-        }
+        scores: dict[str, dict[str, float]] = {}
+        for baseline, fit_and_score in form_of(spec).fitted_floors().items():
+            scored = scores.setdefault(baseline, {})
+            for split in (split for split in splits if split != "train"):
+                found = fit_and_score(spec, rows["train"], rows[split])
+                scored |= {f"{split}/{metric}": value for metric, value in found.items()}
+                if isinstance(found, Floored):
+                    found.write(out / baseline / f"{split}.jsonl")
+        return scores
 
     built = build(store, recipe, produce, "baselines", ", ".join, spec.name)
     manifest, commit = built.manifest, commit_of(built.manifest)
     origin = {"data": manifest["inputs"]["files"]["digest"], "code": manifest["version"]}
     synthetic = is_synthetic(spec.root(datasets_url))
     return {
-        baseline: score_of(spec, 0, results, origin=origin, commit=commit, synthetic=synthetic)
+        baseline: score_of(spec, 0, results, (), origin, commit, synthetic, f"{built.artifact.url}/{baseline}")
         for baseline, results in manifest["counts"].items()
     }
 
@@ -109,4 +110,4 @@ def score_ngram_floor(
     rows = store.manifest(dataset)
     origin = {**dataset_origin(rows), "code": built.manifest["version"]}
     synthetic = DatasetCounts.parse(rows["counts"]).synthetic
-    return score_of(spec, 0, built.counts, origin=origin, commit=commit_of(built.manifest), synthetic=synthetic)
+    return score_of(spec, 0, built.counts, (), origin, commit_of(built.manifest), synthetic, built.artifact.url)

@@ -227,7 +227,8 @@ def finetune_model(request: FinetuneRequest, beside: int = 0) -> Score:
     if spec.own:
         digest = sha256_json(recorded(dataclasses.replace(config, seed=0)))
         origin["own settings"] = f"{config.select} {digest}" if config.select else digest
-    score = score_of(spec, config.seed, result, notes, origin, commit_of(built.manifest), rows.synthetic)
+    commit, answers = commit_of(built.manifest), f"{built.artifact.url}/predictions"
+    score = score_of(spec, config.seed, result, notes, origin, commit, rows.synthetic, answers)
     selected = selection_note(settings["finetune"], counted.rows)
     return dataclasses.replace(score, selected=selected, model=built.artifact.url, page=run.url)
 

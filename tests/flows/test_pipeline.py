@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter
 from prefect.client.schemas.sorting import FlowRunSort
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
 
 from flows.cli.main import main
 from flows.finetune import finetune
@@ -25,13 +28,16 @@ from flows.trainings.leaderboard import score_tasks
 from gptcore.base.errors import InputError
 from gptcore.base.files import read_json
 from gptcore.config import preset_named
+from gptcore.evaluation.comparison import LEVEL
 from gptcore.nlu.forms import form_of
 from gptcore.nlu.own_task import Task
 from gptcore.nlu.registry import task_spec
 from gptcore.text.sources import RawCorpus
 from tasks.jobs.launch import JobDiverged
+from tasks.report import paired
 from tasks.report.card import shown
 from tasks.report.leaderboard import Leaderboard
+from tasks.report.paired import compare_rows
 from tasks.report.suites import EXPERIMENT, read_leaderboard
 from tasks.stages.partitions import clean_partitions
 from tasks.stages.pretrain import PretrainRequest
@@ -45,6 +51,8 @@ from tests.flows.world import OVERRIDES, TASKS, changed, run_pipeline, with_blim
 from tests.tasks.stores import verify
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
+
+PAIRS = (((True, True), (True, False)), ((False, True), (False, False)))
 
 
 def run(
@@ -437,3 +445,68 @@ def test_a_form_for_a_task_without_data_says_what_is_there(world: tuple[str, str
         chosen_tasks(["rte"], str(tmp_path))
     with pytest.raises(InputError, match="no dataset found"):
         chosen_tasks([], str(tmp_path / "SST-2"))
+
+
+def right(address: str) -> dict[str, bool]:
+    """Of each row of a file of answers, whether it is right."""
+    lines = map(json.loads, Path(address).read_text(encoding="utf-8").splitlines())
+    return {line["row"]: line["prediction"] == line["label"] for line in lines}
+
+
+def test_a_row_keeps_what_differs_for_certain_from_the_best_floor_and_the_best_row(
+    world: tuple[str, str], store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have answered the same rows, McNemar's test and Holm's correction are statsmodels'."""
+    board = run(world, store, scratch=True, finetune={"max_eval_rows": None, "lr": 0.002})
+    kept = [row for row in read_leaderboard().rows if row.kind == "ours"]
+    ours = [row for row in kept if row.suite in {each.suite for each in board.rows if each.kind == "ours"}]
+    assert len(ours) == 2
+    for task in TASKS:
+        rows = right(*ours[0].cells[task].answers).keys()
+        peers = [row for row in kept if row.data[task] == ours[0].data[task] and task in row.cells]
+        peers = [row for row in peers if right(row.cells[task].answers[0]).keys() == rows]
+        (best,) = (row for row in peers if "best" not in row.certain[task])
+        assert best.percent[task] == max(row.percent[task] for row in peers)
+        others = [row for row in peers if row is not best]
+        corrected = multipletests([row.certain[task]["best"] for row in others], method="holm")[1]
+        floor = board.floor_of(ours[0], task)
+        assert floor is not None
+        for row in ours:
+            found = row.certain[task]
+            for name, other in {"floor": floor, "best": best}.items():
+                if other is not row:
+                    mine, theirs = (right(*each.cells[task].answers) for each in (row, other))
+                    table = [[sum((mine[r], theirs[r]) == pair for r in rows) for pair in line] for line in PAIRS]
+                    assert found[name] == pytest.approx(mcnemar(table, exact=True).pvalue)
+            assert found["level"] == (row is best or corrected[others.index(row)] >= LEVEL)
+            assert board.is_low(row, task) == (row.percent[task] <= floor.percent[task] or found["floor"] >= LEVEL)
+    assert all("level" in row.certain["average"] for row in ours)
+    assert main(["leaderboard", "--format", "markdown"]) == 0
+    assert "not told apart from it on the same rows (p >= 0.05, by Holm's method)" in capsys.readouterr().out
+
+
+def test_what_was_compared_is_compared_again_for_other_answers_alone(
+    world: tuple[str, str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: dict[str, Any] = {"max_eval_rows": None, "lr": 0.002}
+    run(world, store, scratch=True, finetune=whole)
+    found: list[str] = []
+    real = paired._probability
+
+    def noted(column: str, pairs: Any) -> float:
+        p = real(column, pairs)
+        found.append(column)
+        return p
+
+    monkeypatch.setattr(paired, "_probability", noted)
+    compare_rows(Tracker())
+    assert found == []
+    seeds = run(world, store, ["sst2"], {"seeds": 2}, scratch=True, finetune=whole)
+    assert set(found) == {"sst2", "average"}
+    cell = next(row for row in seeds.rows if row.kind == "ours").cells["sst2"]
+    assert (cell.seeds, len(cell.answers)) == (2, 2)
+    assert cell.deviation == pytest.approx((cell.high - cell.low) / 2**0.5)
+    sample = run(world, store, ["rte"], scratch=False)
+    row = next(row for row in sample.rows if row.kind == "ours")
+    assert "floor" not in row.certain["rte"]
+    assert any(line.startswith("not compared in some columns") and row.name in line for line in sample.explained())

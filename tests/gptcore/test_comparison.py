@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import bootstrap, pearsonr
+from scipy.stats import bootstrap, norm, pearsonr, permutation_test
+from sklearn.metrics import f1_score, matthews_corrcoef
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
 
 from gptcore.base.errors import InputError
 from gptcore.evaluation import comparison
 from gptcore.evaluation.comparison import average, compared, holm
+from gptcore.nlu.metrics import score_stderrs
 from gptcore.nlu.registry import BEYOND, task_spec
 
 Numbers = NDArray[np.float64]
@@ -43,6 +48,46 @@ def test_mcnemars_probability_is_that_of_the_rows_which_one_alone_has_right(tmp_
     low, high = found.interval  # the difference's standard error is sqrt(0.2 - 0.1 ** 2) / 10 = 0.0436
     assert (low, high) == (pytest.approx(0.1 - 1.96 * 0.0436, abs=0.015), pytest.approx(0.1 + 1.96 * 0.0436, abs=0.015))
     assert two(tmp_path, "rte", one, one, labels).p == 1.0
+
+
+def test_probabilities_of_stored_answers_are_statsmodels_and_scipys(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    names = {task: task_spec(task).labels for task in ("rte", "mrpc", "cola")}
+    for task, labels in names.items():
+        right = draws.random(150) < 0.5
+        one, other = (np.where(draws.random(150) < share, right, ~right) for share in (0.8, 0.7))
+        found = two(tmp_path, task, *([labels[int(each)] for each in part] for part in (one, other, right)))
+        if task == "rte":
+            a, b = one == right, other == right
+            table = [[int((a & b).sum()), int((a & ~b).sum())], [int((~a & b).sum()), int((~a & ~b).sum())]]
+            assert found.p == pytest.approx(mcnemar(table, exact=True).pvalue)
+            continue
+        score = {"mrpc": f1_score, "cola": matthews_corrcoef}[task]
+        assert (found.first, found.second) == (pytest.approx(score(right, one)), pytest.approx(score(right, other)))
+        both = np.concatenate([np.stack([part, right], axis=1) for part in (one, other)])
+
+        def difference(rows: Any, others: Any, pairs: Any = both, score: Any = score) -> float:
+            return float(score(pairs[rows, 1], pairs[rows, 0]) - score(pairs[others, 1], pairs[others, 0]))
+
+        twin = permutation_test(
+            (np.arange(150), np.arange(150, 300)), difference, permutation_type="samples", n_resamples=1500, rng=draws
+        )
+        assert found.p == pytest.approx(twin.pvalue, abs=0.03)
+
+
+def test_a_subset_is_compared_alone(tmp_path: Path) -> None:
+    spec, labels = task_spec("mnli"), ["neutral"] * 40
+    answers = {"one": ["neutral"] * 40, "other": ["neutral"] * 20 + ["contradiction"] * 20}
+    files = [predictions(tmp_path / name, told, labels) for name, told in answers.items()]
+    for path in files:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        parted = [{**row, "subset": ("mnli_m", "mnli_mm")[n // 20]} for n, row in enumerate(rows)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in parted))
+    matched, other, whole = (compared(spec, files[:1], files[1:], part) for part in ("mnli_m", "mnli_mm", ""))
+    assert (matched.rows, matched.p) == (20, 1.0)
+    assert (other.rows, other.second, other.p) == (20, 0.0, pytest.approx(2**-19))
+    assert (whole.rows, whole.second) == (40, 0.5)
+    assert len(compared(spec, files[:1], files[1:], redraws=50).redrawn) == 50
 
 
 def test_an_interval_of_correlations_is_scipys(tmp_path: Path) -> None:
@@ -133,3 +178,16 @@ def test_holms_correction() -> None:
     given = {"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005}
     assert holm(given) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
     assert list(holm(given)) == ["a", "b", "c", "d"]
+    many = dict(enumerate(np.random.default_rng(0).random(30) ** 3))
+    twin = multipletests(list(many.values()), method="holm")[1]
+    assert list(holm({str(name): p for name, p in many.items()}).values()) == pytest.approx(list(twin))
+
+
+@pytest.mark.parametrize("n", [1, 20, 3000])
+def test_the_error_of_rows_that_are_all_right_is_half_of_wilsons_interval(n: int) -> None:
+    spec = task_spec("sst2")
+    found = score_stderrs(spec, np.ones(n), np.ones(n))["score_stderr"]
+    low, high = proportion_confint(n, n, alpha=2 * norm.sf(1), method="wilson")
+    assert found == pytest.approx((high - low) / 2)
+    low, high = proportion_confint(0, n, alpha=2 * norm.sf(1), method="wilson")
+    assert score_stderrs(spec, np.ones(n), np.zeros(n))["score_stderr"] == pytest.approx((high - low) / 2)

@@ -89,7 +89,7 @@ def pages(tracker: Tracker, world: int) -> dict[str, object]:
             with TemporaryDirectory() as folder:
                 path = tracker.client.download_artifacts(run.info.run_id, "scores.csv", folder)
                 kept = list(csv.reader(Path(path).read_text(encoding="utf-8").splitlines()))
-        found[label] = [re.sub(r"\b[0-9a-f]{6}\b", "", text) for text in (described, *map(str, kept))]
+        found[label] = [re.sub(r"\b([0-9a-f]{6}|[0-9a-f]{32})\b", "", text) for text in (described, *map(str, kept))]
     return found
 
 

@@ -96,7 +96,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(tracker: Tracker, tmp_pa
     text = write_report(tracker, tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     rows = {row[0]: row for row in reversed(page.rows)}  # the first of a name: its scores
-    assert rows["rte"][2:] == ["60.0±1.5°", "62.4±1.5°", "61.5±1.5", "56.0"], "best average first, floor, paper"
+    assert rows["rte"][2:] == ["60.0±1.5°", "62.4±1.5", "61.5±1.5", "56.0"], "best average first, floor, paper"
     assert rows["average"][2:] == ["75.0", "71.2", "58.2", "73.7"]
     assert rows["seeds"][2:] == ["1-2", "1-2", "1-2", ""]
     assert rows["lr"][1:] == ["0.001", "0.0005"]
@@ -106,10 +106,11 @@ def test_the_page_holds_everything_and_asks_for_nothing(tracker: Tracker, tmp_pa
     assert text.count("gptmill finetune rte --store &#39;my runs&#39;") == 2
     assert not {"script", "link", "iframe", "object"} & set(page.tags), "nothing is fetched, nothing runs"
     assert not re.search(r"url\(|@import|https?://", text)
-    (picture,) = page.addresses
-    kind, _, code = picture.partition(",")
-    assert kind == "data:image/svg+xml;base64"
+    (kind, scores), (curves, code) = (address.split(",") for address in page.addresses)
+    assert (kind, curves) == ("data:image/png;base64", "data:image/svg+xml;base64")
+    assert text.index(scores) < text.index("<table"), "the picture opens the page"
     assert ET.fromstring(base64.b64decode(code)).tag.endswith("svg")
+    assert "not compared in some columns, for lack of answers to the same rows: pre-trained" in text
     assert "pre-trained &lt;script&gt;alert(1)&lt;/script&gt;" in text
 
 
@@ -141,6 +142,9 @@ def test_a_suites_own_page_has_its_scores_and_its_report(tracker: Tracker, monke
         assert ["sst2&emsp;", "80.0±1.5", "55.0±1.5", "91.3"] in tables(tags[NOTE])[0]
         assert tags[COMMANDS] == COMMAND
         files = {file.path for file in tracker.client.list_artifacts(run.run_id)}
-        assert files == {"report.html", "scores.csv"}
+        assert files == {"report.html", "scores.csv", "scores.png"}
+        first, picture, *_ = tags[NOTE].split("\n\n")
+        assert first.startswith(f"On average: {run.opened_tags['mlflow.runName']} 71.2")
+        assert picture == f"![The scores below as a picture](get-artifact?path=scores.png&run_uuid={run.run_id})"
         monkeypatch.setattr(type(run), "set_tags", lambda *_: pytest.fail("written again"))
         show_suite(run, board)

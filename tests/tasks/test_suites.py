@@ -133,7 +133,9 @@ def test_a_row_says_on_average_what_network_and_n_grams_reach_apart(tracker: Tra
     assert board.only(["rte", "mrpc"]).apart(row) == f"on average: {both}"
     assert board.only(["rte"]).apart(row.only(["rte"])).startswith("the network alone 51.0, ")
     assert f"{row.name}, on average: {both}" in board.only(["rte", "mrpc"]).explained()
-    assert board.floor_of(row, "rte") == (64.0, "words and n-grams alone")
+    floor = board.floor_of(row, "rte")
+    assert floor is not None
+    assert (floor.percent["rte"], floor.floors["rte"]) == (64.0, "words and n-grams alone")
     assert not any(board.apart(other) for other in board.rows if other.suite != of.digest)
 
 

@@ -117,9 +117,10 @@ def test_a_suite_stands_beside_the_baselines_of_its_own_rows() -> None:
 
 
 def test_a_score_that_needs_no_network_is_marked() -> None:
-    """The best of the newest baselines on the same rows; what is above it by less than its error is no higher."""
+    """By its difference to the best of the newest baselines on the same rows: told apart from 5 % on, or below it."""
     scores = {"rte": 56.0, "qnli": 63.0, "snli": 40.0}
-    ours = suite("pre-trained abcdef", scores)
+    found = {"rte": {"floor": 0.05}, "qnli": {"floor": 0.0499}}
+    ours = dataclasses.replace(suite("pre-trained abcdef", scores), certain=found)
     old = suite("overlap 333333", {"rte": 99.0}, "baseline")
     floors = (
         suite("overlap 444444", {"rte": 55.0, "qnli": 60.0}, "baseline"),
@@ -130,7 +131,10 @@ def test_a_score_that_needs_no_network_is_marked() -> None:
     assert cells(lines, "qnli")[1:3] == ["63.0±2.1", "60.0±2.1"]
     assert cells(lines, "snli")[1:3] == ["40.0±2.1°", "50.0±2.1"]
     told = " ".join(" ".join(lines).split())
-    assert "overlap (rte, qnli); bag of words (snli) °: not above that by more than its standard error" in told
+    assert "overlap (rte, qnli); bag of words (snli) °: below that, or not told apart from it by both answers" in told
+    assert "not compared in some columns, for lack of answers to the same rows: pre-trained abcdef" in told
+    alone = dataclasses.replace(ours, certain={**found, "snli": {"floor": 0.0}})
+    assert "not compared" not in " ".join(shown(alone, *floors, old))
     board = Leaderboard((ours, *floors, old))
     assert board.record(ours)["rte"] == "56.0±2.1°"
     assert [row.name.rpartition(" ")[0] for row in board.ordered] == [
@@ -142,6 +146,31 @@ def test_a_score_that_needs_no_network_is_marked() -> None:
     ]
     elsewhere = dataclasses.replace(ours, data=dict.fromkeys(scores, "other rows"))
     assert cells(shown(elsewhere, *floors), "rte")[1] == "56.0±2.1"
+
+
+def test_what_is_level_with_the_best_is_bold_on_a_terminal_and_in_markdown() -> None:
+    """The best of all is hidden for lack of room, or is told apart: then no other takes its place."""
+    found = [{"rte": {"level": level}, "average": {"level": level}} for level in (True, True, False)]
+    rows = [
+        dataclasses.replace(suite(f"arm 00000{n}", {"rte": 70.0 - n}, collapsed=n), certain=certain)
+        for n, certain in enumerate(found)
+    ]
+    terminal = shown(*rows, terminal=True)
+    assert [f"\x1b[1m{69 - n}.0" in "\n".join(terminal) for n in range(-1, 2)] == [True, True, False]
+    line = "bold: the best of ours, and what is not told apart from it on the same rows (p >= 0.05, by Holm's method)"
+    assert line in " ".join(re.sub(r"\x1b\[[0-9;]*m", "", " ".join(terminal)).split())
+    assert not any("bold" in text for text in shown(*rows)), "a pipe has none"
+    board = Leaderboard(tuple(rows))
+    markdown = board.render("markdown")
+    assert "| **70.0±2.1** |" in markdown
+    assert "| **69.0±2.1\\*** |" in markdown
+    assert "| 68.0±2.1* |" in markdown
+    assert f"- {line}" in markdown
+    assert "**" not in Leaderboard((rows[2], suite("x 000009", {"rte": 1.0}))).render("markdown"), (
+        "its best is elsewhere"
+    )
+    two = Leaderboard((suite("a 000001", {"rte": 60.0}), suite("b 000002", {"rte": 61.0})))
+    assert "| **61.0±2.1** |" in two.render("markdown"), "where nothing was compared, the best alone"
 
 
 def test_a_task_that_nobody_has_is_no_row_and_a_missing_number_is_a_blank() -> None:

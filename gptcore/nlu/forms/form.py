@@ -34,7 +34,7 @@ FLOORS = {"best constant": "gptcore.nlu.floors:best_constant", "bag of words": "
 FLOORS_OF_TEXTS = {**FLOORS, "overlap": "gptcore.nlu.floors:overlap"}
 """The baselines of a row with several texts."""
 Floor = Callable[[TaskSpec, Sequence[Example], Sequence[Example]], dict[str, float]]
-"""Fits on train rows and scores dev rows."""
+"""Fits on train rows and scores dev rows; :class:`gptcore.nlu.floors.Floored` where it is compared row by row."""
 
 _GRADED: tuple[Metric, ...] = ("pearson", "spearman")
 _GRADE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)

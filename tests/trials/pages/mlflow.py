@@ -85,10 +85,11 @@ def _check_suite(page: Page, tracker: Tracker, shots: Path) -> str:
     average = f"{best.data.metrics['average']:.1f}"
     for words in (f"On average: {best.info.run_name} {average}", "best floor", "the paper 76.7", "mnli_m"):
         expect(said).to_contain_text(words, timeout=_PATIENCE)
+    expect(said.locator("img")).to_have_js_property("naturalWidth", 1280, timeout=_PATIENCE)
     shot(page, shots, "suite")
     address = page.url.replace("?", "/artifacts/report.html?")
     page.goto(address)
-    for file in ("report.html", "scores.csv"):
+    for file in ("report.html", "scores.csv", "scores.png"):
         expect(page.get_by_text(file).first).to_be_visible(timeout=_PATIENCE)
     report = page.frame_locator("iframe").first
     expect(report.get_by_role("heading", name="Leaderboard of gptmill")).to_be_visible(timeout=_PATIENCE)
