@@ -72,15 +72,14 @@ def _beside(row: Row, column: str, floor: Row | None, best: Row) -> dict[str, An
 
 
 def _probability(column: str, pairs: list[list[tuple[str, ...]]]) -> float:
-    differences = []
+    differences, whole = [], column == "average"
     for pair in pairs:
-        one, other = ([_opened(address) for address in side] for side in pair)
-        task, whole = one[0][0], column == "average"
+        opened = [[_opened(address) for address in side] for side in pair]
+        (task, _), (one, other) = opened[0][0], ([path for _, path in side] for side in opened)
         draws = whole or task.headline != "accuracy" or len(one) + len(other) > 2  # McNemar's test asks for none
-        files = ([path for _, path in side] for side in (one, other))
         part = column if column in task.subsets else ""
-        differences.append(compared(task, *files, part=part, redraws=_REDRAWS if draws else 1))
-    return average(differences).p if column == "average" else differences[0].p
+        differences.append(compared(task, one, other, part, _REDRAWS if draws else 1))
+    return average(differences).p if whole else differences[0].p
 
 
 def _opened(address: str) -> tuple[TaskSpec, Path]:

@@ -94,7 +94,8 @@ class ResultCard:
     def picture(self) -> str:
         """The scores as a picture, in Markdown."""
         with scratch_folder() as folder:
-            return "![{}]({})".format(*draw_scores(self.board.only(self.tasks), folder))
+            words, address = draw_scores(self.board.only(self.tasks), folder)
+        return f"![{words.replace('[', '(').replace(']', ')')}]({address})"
 
     def average(self) -> str:
         """The first row's average and what it is over, of several tasks: "70.0 on average"."""

@@ -9,6 +9,7 @@ import math
 import textwrap
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from gptcore.nlu.registry import COLUMNS, TASK_OF_COLUMN
 from tasks.report.card import data_address
@@ -33,22 +34,23 @@ def draw_scores(board: Leaderboard, folder: Path) -> tuple[str, str]:
     from PIL import Image
 
     ours = sorted((r for r in board.rows if r.kind == "ours"), key=lambda r: -(r.average(board.tasks) or 0.0))
-    rows = [*ours[: len(_SHAPES)], *(row for row in board.rows if is_paper(row))]
-    parts = {c for r in ours for c in r.percent if TASK_OF_COLUMN.get(c, c) != c and TASK_OF_COLUMN[c] in r.percent}
-    there = {column for row in ours for column in row.percent} - parts  # RACE's have its own line
+    shown = ours[: len(_SHAPES)]
+    rows = [*shown, *(row for row in board.rows if is_paper(row))]
+    parts = {c for r in shown for c in r.percent if TASK_OF_COLUMN.get(c, c) != c and TASK_OF_COLUMN[c] in r.percent}
+    there = {column for row in shown for column in row.percent} - parts  # RACE's have its own line
     columns = [column for column in (*COLUMNS, *board.own_tasks) if column in there]
     canvas = new_canvas(_WIDTH, 1.1 + 0.11 * len(rows) + len(columns) * (0.14 + 0.12 * len(rows)))
     axes = canvas.subplots()
-    floor_style = {"color": "black", "lw": 1.6, "ls": (0, (1.2, 0.7)), "label": "best floor, without any network"}
+    floor_style: dict[str, Any] = {"color": "black", "lw": 1.6, "ls": (0, (1.2, 0.7))}
     handles = []
     for place, row in enumerate(rows):
-        name, shape = textwrap.shorten(row.told, _NAME, placeholder=" …"), _SHAPES[place] if row in ours else "x"
-        handles.append(Line2D([], [], color="black", marker=shape, ls="", label=name if row in ours else "the paper"))
+        name, shape = textwrap.shorten(row.told, _NAME, placeholder=" …"), _SHAPES[place] if row in shown else "x"
+        handles.append(Line2D([], [], color="black", marker=shape, ls="", label=name if row in shown else "the paper"))
         for line, column in enumerate(columns):
             if (score := row.percent.get(column)) is None:
                 continue
             y, color, certain = line - 0.4 + 0.8 * (place + 0.5) / len(rows), "black", row.certain.get(column, {})
-            if row in ours and (floor := board.floor_of(row, column)):
+            if row in shown and (floor := board.floor_of(row, column)):
                 axes.plot([floor.percent[column]] * 2, [y - 0.4 / len(rows), y + 0.4 / len(rows)], **floor_style)
                 color = _GREY if board.is_low(row, column) or "floor" not in certain else color
             if cell := row.cells.get(column):
@@ -62,13 +64,16 @@ def draw_scores(board: Leaderboard, folder: Path) -> tuple[str, str]:
     axes.set_xlabel("score x 100, with its 95 % interval", fontsize=11)
     axes.tick_params(labelsize=11)
     axes.grid(axis="x", alpha=0.4)
-    handles += [Line2D([], [], **floor_style), Line2D([], [], color=_GREY, marker="o", label=_GREY_SAYS)]
+    handles += [
+        Line2D([], [], label="best floor, without any network", **floor_style),
+        Line2D([], [], color=_GREY, marker="o", label=_GREY_SAYS),
+    ]
     handles.append(Line2D([], [], color="black", marker="o", mfc="white", label=_HOLLOW_SAYS))
     told = canvas.legend(handles=handles, loc="outside upper left", ncols=2, frameon=False, fontsize=10)
     for text in told.get_texts():
         text.set_parse_math(False)
     canvas.savefig(drawn := BytesIO(), dpi=_DOTS)
     Image.open(drawn).convert("L").quantize(16).save(folder / PICTURE, optimize=True)
-    shown = [f"{row.told} {one_decimal(row.average(board.tasks))}" for row in ours[: len(_SHAPES)]]
-    words = f"{len(shown)} of {len(ours)} rows, a task a line, on average: {', '.join(shown)}."
+    averages = [f"{row.told} {one_decimal(row.average(board.tasks))}" for row in shown]
+    words = f"{len(shown)} of {len(ours)} rows, a task a line, on average: {', '.join(averages)}."
     return f"{words} {_GREY_SAYS.capitalize()}; {_HOLLOW_SAYS}.", data_address(folder / PICTURE, "image/png")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -67,7 +68,15 @@ def test_every_column_of_a_task_is_there_and_no_other() -> None:
     assert text.startswith("# mnli: 68.3±1.5 / 73.3±1.5\n")
     assert tables(text)[0][0] == ["", "mnli_m", "mnli_mm"]
     assert tables(text)[0][-1] == ["the paper (test rows)", "82.1", "81.4"]
-    assert "rte" not in text
+    assert "rte" not in re.sub(r"data:image[^)]*", "", text)
+
+
+def test_a_card_opens_with_its_picture() -> None:
+    alone = row("name [of] brackets abc123", rte=60.0, sst2=70.0)
+    for tasks in (["rte"], ["rte", "sst2"]):
+        text = card(alone, tasks=tasks).markdown()
+        (words,) = re.findall(r"!\[([^]]*)\]\(data:image/png;base64,[^)]+\)\n\n\| ", text)
+        assert words.startswith("1 of 1 rows, a task a line, on average: name (of) brackets abc123 ")
 
 
 def test_the_rank_among_earlier_runs_says_what_they_did_otherwise() -> None:
