@@ -237,7 +237,7 @@ class PseudoLikelihood:
             per_batch = max(1, _MASKED_TOKENS // width)
             for at in range(0, copies.shape[1], per_batch):
                 owner, place = copies[:, at : at + per_batch]
-                np.add.at(scores, (slice(None), owner), self._batch(windows, owner, place, width))
+                np.add.at(scores.T, owner, self._batch(windows, owner, place, width).T)
             done += len(rows)
             progress(done, len(windows))
         return scores

@@ -64,7 +64,8 @@ def score_harness(
         found[name], made[name] = dict(built.counts), built.artifact
 
     for name, each in tasks.items():
-        inputs = {"checkpoint": checkpoint, "tokenizer": tokenizer, "task": harness_fingerprint(each)}
+        inputs: dict[str, Artifact | str] = {"checkpoint": checkpoint, "tokenizer": tokenizer}
+        inputs["task"] = harness_fingerprint(each)
         kept(name, scored, recipe_of(_STAGE, {"task": name, **of_all}, inputs))
     for name, group in groups.items():
         settings = {"group": name, "aggregates": list(map(str, group.aggregate_metric_list or ())), **of_all}
