@@ -73,7 +73,7 @@ def show_suite(run: Run, board: Leaderboard) -> None:
         return
     others = (other for other in board.rows if other.kind != "ours" and other.suite != row.suite)
     alone = Leaderboard((row, *others), board.notes).beside_the_paper().only(list(row.per_task))
-    made = sha256_json([alone.records(), tags.get(COMMANDS)])
+    made = sha256_json([PICTURE, alone.records(), tags.get(COMMANDS)])
     if row.kind == "ours" and tags.get(_REPORTED) != made:
         with scratch_folder() as folder:
             scores = draw_scores(alone, folder)
