@@ -22,10 +22,8 @@ from tasks.store.lineage import load_tokenizer
 from tasks.store.store import Store
 from tasks.tracking.logs import Meter
 
-_STAGE = "harness"
 
-
-@task(name=_STAGE, task_run_name="harness {checkpoint.short}", **STAGE_OPTIONS)
+@task(name="harness", task_run_name="harness {checkpoint.short}", **STAGE_OPTIONS)
 def score_harness(
     store: Store,
     checkpoint: Artifact,
@@ -42,7 +40,7 @@ def score_harness(
     :raises InputError: an unknown name, rows that cannot be had, or a task that the model cannot answer.
     """
     tasks, groups = harness_tasks(names, include, num_fewshot)
-    meter, tokenizer = Meter(_STAGE, "sequences"), WeightsCounts.of(store, checkpoint).tokenizer_digest
+    meter, tokenizer = Meter("harness", "sequences"), WeightsCounts.of(store, checkpoint).tokenizer_digest
     of_all = {"num_fewshot": num_fewshot, "limit": limit, "lm_eval": version("lm_eval")}
     found: dict[str, dict[str, Any]] = {}
     made: dict[str, Artifact] = {}
@@ -60,17 +58,17 @@ def score_harness(
         return {"results": results, "versions": groups[name].version}
 
     def kept(name: str, produce: Callable[[str, Path], dict[str, Any]], recipe: Recipe) -> None:
-        built = build(store, recipe, partial(produce, name), _STAGE, _rows, name)
+        built = build(store, recipe, partial(produce, name), "harness", _rows, name)
         found[name], made[name] = dict(built.counts), built.artifact
 
     for name, each in tasks.items():
         inputs: dict[str, Artifact | str] = {"checkpoint": checkpoint, "tokenizer": tokenizer}
         inputs["task"] = harness_fingerprint(each)
-        kept(name, scored, recipe_of(_STAGE, {"task": name, **of_all}, inputs))
+        kept(name, scored, recipe_of("harness", {"task": name, **of_all}, inputs))
     for name, group in groups.items():
         settings = {"group": name, "aggregates": list(map(str, group.aggregate_metric_list or ())), **of_all}
         parts = {each.task_name: made[each.task_name] for each in group.get_all_tasks()}
-        kept(name, joined, recipe_of(_STAGE, settings, {"checkpoint": checkpoint, **parts}))
+        kept(name, joined, recipe_of("harness", settings, {"checkpoint": checkpoint, **parts}))
     return found
 
 

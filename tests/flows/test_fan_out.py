@@ -192,6 +192,7 @@ class Fan:
             has_inputs=lambda run: run.suite == "baseline",
             log_inputs=None,
             show_experiments=None,
+            compare_rows=None,
             notes_on=("noted",),
             board_of="board",
             show_suite=None,

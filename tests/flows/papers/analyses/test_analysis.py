@@ -30,6 +30,7 @@ from gptcore.text.parts import read_corpus
 from tasks.report import analysis as analysis_report
 from tasks.report.analysis import Analysis
 from tasks.report.rows import Cell, Row
+from tasks.report.score import ZeroShot
 from tasks.store.artifact import Artifact
 from tasks.store.store import Store
 from tasks.tracking.tracker import Tracker
@@ -245,11 +246,14 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
     changes: list[dict[str, Any]] = [{"snapshot": 64}, {"n_transfer": 0}, {}, {"pretrained": False}]
     arms = [Arm(str(number), checkpoint, changed) for number, changed in enumerate(changes)]
     monkeypatch.setattr(leaderboard, "has_blimp", lambda _url: True)
-    monkeypatch.setattr(leaderboard, "kept_blimp", lambda _store, _checkpoint, _url, step: f"after {step}")
+    monkeypatch.setattr(
+        leaderboard, "kept_blimp", lambda _store, _checkpoint, _url, step: ZeroShot({f"after {step}": 60.0})
+    )
 
     def found(*configs: FinetuneConfig) -> list[Any]:
         settings = dict(zip(("rte", "sst2"), configs, strict=True))
-        return [leaderboard._zero_shot(Grid(Store(store), "data", [], {}, arms, settings), arm) for arm in arms]
+        kept = [leaderboard._zero_shot(Grid(Store(store), "data", [], {}, arms, settings), arm) for arm in arms]
+        return [each and next(iter(each.percent), "") for each in kept]
 
     plain, kept, cut = FinetuneConfig(), FinetuneConfig(snapshot=16), FinetuneConfig(n_transfer=0)
     assert found(plain, plain) == ["after 64", None, "after None", None]
@@ -261,7 +265,7 @@ def test_blimp_on_a_row_is_that_of_the_model_it_starts_from(monkeypatch: pytest.
         raise InputError("data/BLiMP/a.jsonl: found nothing there")
 
     monkeypatch.setattr(leaderboard, "kept_blimp", incomplete)  # no fine-tune reads these files
-    assert found(plain, plain) == [None] * 4
+    assert found(plain, plain) == ["", None, "", None], "no column"
 
 
 def test_figure_2_left_is_on_dev_rows_where_test_rows_have_labels_too() -> None:
