@@ -122,7 +122,7 @@ def evaluate_harness(options: argparse.Namespace) -> None:
     results = harness(store, options.model or "latest", names, *(getattr(options, name) for name in _OF_HARNESS))
     width = max(map(len, results))
     for task, result in results.items():
-        scores = {name.removesuffix(",none"): value for name, value in result["results"].items() if "," in name}
+        scores = {name.removesuffix(",none"): value for name, value in sorted(result["results"].items()) if "," in name}
         print(f"{task:<{width}} {_shown({**scores, 'rows': result['results'].get('sample_len', 0)})}")
 
 
